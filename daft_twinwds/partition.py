@@ -1,0 +1,97 @@
+"""Who reads: one process among the data-parallel ranks and their loader workers."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = ["Partition"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One reading process: a data-parallel rank and a loader worker inside it."""
+
+    rank: int = 0
+    """Data-parallel rank, in ``[0, world_size)``."""
+    world_size: int = 1
+    """Number of data-parallel ranks, not of GPUs: tensor-parallel peers share a rank."""
+    worker: int = 0
+    """Loader worker inside the rank, in ``[0, num_workers)``."""
+    num_workers: int = 1
+    """Loader workers per rank, at least 1."""
+
+    def __post_init__(self) -> None:
+        _check_place("rank", self.rank, "world_size", self.world_size)
+        _check_place("worker", self.worker, "num_workers", self.num_workers)
+
+    @property
+    def num_readers(self) -> int:
+        """Reading processes over all ranks and workers."""
+        return self.world_size * self.num_workers
+
+    def slice_of(self, num_items: int) -> range:
+        """Return the positions in ``[0, num_items)`` that this process reads.
+
+        Args:
+            num_items: Items (shards or rows) to share out, over all processes.
+
+        Returns:
+            Increasing positions. Over all processes the ranges are disjoint and cover every
+            position; their lengths differ by at most one.
+        """
+        # Rank varies fastest: position p belongs to rank p % world_size whatever num_workers
+        # is, so adding workers moves no item between ranks.
+        first = self.worker * self.world_size + self.rank
+        return range(first, num_items, self.num_readers)
+
+    @classmethod
+    def detect(cls) -> Self:
+        """Find out who this process is.
+
+        The rank comes from an initialised ``torch.distributed``, else from torchrun's
+        environment (``RANK``, ``WORLD_SIZE``), else there is one rank. The worker comes from
+        ``torch.utils.data.get_worker_info()``. Torch is asked only where it is imported
+        already: a process that has not imported it has neither a group nor workers.
+
+        Raises:
+            ValueError: ``RANK`` and ``WORLD_SIZE`` contradict each other or are no integers.
+        """
+        rank, world_size = _detect_rank()
+        worker, num_workers = _detect_worker()
+        return cls(rank=rank, world_size=world_size, worker=worker, num_workers=num_workers)
+
+
+def _check_place(name: str, place: int, total_name: str, total: int) -> None:
+    for label, value in ((name, place), (total_name, total)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{label} must be an int, got {value!r}")
+    if total < 1:
+        raise ValueError(f"{total_name} must be at least 1, got {total}")
+    if not 0 <= place < total:
+        raise ValueError(f"{name} must be in [0, {total}), got {place}")
+
+
+def _detect_rank() -> tuple[int, int]:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None and world_size is None:
+        return 0, 1
+    try:
+        place = int(rank or ""), int(world_size or "")
+        _check_place("rank", place[0], "world_size", place[1])
+    except ValueError as error:
+        raise ValueError(
+            f"environment: RANK={rank!r}, WORLD_SIZE={world_size!r}; expected integers with "
+            "0 <= RANK < WORLD_SIZE, as torchrun sets them; set both, unset both, or pass "
+            "partition=Partition(...)"
+        ) from error
+    return place
+
+
+def _detect_worker() -> tuple[int, int]:
+    loading = sys.modules.get("torch.utils.data")
+    info = loading.get_worker_info() if loading is not None else None
+    return (0, 1) if info is None else (info.id, info.num_workers)

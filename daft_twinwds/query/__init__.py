@@ -1,0 +1,1 @@
+"""Aligned rows to a Daft DataFrame: schema, pushdowns, source."""

@@ -1,0 +1,131 @@
+"""`read_twin_webdataset`: arguments -> a source -> a DataFrame."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+import daft
+from daft.expressions import Expression
+
+from daft_twinwds.partition import Partition
+from daft_twinwds.query._daft import check_predicate
+from daft_twinwds.query.infer import infer_columns
+from daft_twinwds.query.scan import Policy
+from daft_twinwds.query.source import TwinWebDatasetSource
+from daft_twinwds.query.text import ExtraFields, OnError
+from daft_twinwds.shards.align import OnMissing
+from daft_twinwds.shards.layout import find_dataset
+from daft_twinwds.shards.sample_keys import load_sample_keys
+from daft_twinwds.shards.samples import KeySplit
+
+__all__ = ["read_twin_webdataset"]
+
+PathLike = str | os.PathLike[str]
+
+
+def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defaults
+    path: PathLike | Sequence[PathLike],
+    modalities: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    where: Expression | None = None,
+    on_missing: OnMissing = "error",
+    on_error: OnError = "raise",
+    sample_keys: PathLike | None = None,
+    key_split: KeySplit = "last",
+    schema: Mapping[str, daft.DataType] | None = None,
+    extra_fields: ExtraFields = "error",
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    aspect_ratios: Sequence[str] | None = None,
+    partition: Partition | None = None,
+    batch_size: int = 1000,
+) -> daft.DataFrame:
+    """Read twin WebDatasets as a Daft DataFrame, one row per sample.
+
+    Columns are ``__key__``, ``__url__`` (root and shard, without the modality) and one per
+    modality: JSON becomes a struct, ``txt`` a string, ``cls``/``id``/``index`` an int64, pictures
+    and audio and video typed lazy ``daft.File`` byte ranges, anything else a plain lazy
+    ``daft.File``. Selecting, filtering, limiting and counting are pushed down: tars whose columns
+    are not needed are not opened, and a filter on captions decides which pictures' tars are.
+
+    Rows of a shard come in the order of the first modality that the query opens. A modality that
+    the query does not need is not opened, so that with ``on_missing="error"`` a gap is found only
+    between those that it needs.
+
+    Args:
+        path: A data set's root, its ``wdinfo.json``, a glob of either, or a list of these.
+        modalities: Folders to read, in the order of the columns, or ``{column: folder}``; all
+            that are there by default, pictures and other files before texts.
+        where: Rows to read, an expression over the columns. Daft pushes
+            comparisons, ``is_in`` and null checks of ``df.where`` down by itself, but no functions
+            as ``contains`` or ``length``; given here, any expression decides which pictures' tars
+            are opened.
+        on_missing: A key that one twin lacks: ``"error"``, ``"skip"`` (only complete rows, the
+            others counted) or ``"null"`` (all rows, nulls in the gaps).
+        on_error: A member that cannot be read or parsed: ``"raise"``, or ``"skip"`` its sample,
+            which `scan_report` counts.
+        sample_keys: Parquet file whose first column lists the keys to read, in order.
+        key_split: Whether the ``"last"`` or the ``"first"`` dot of a base name ends the key.
+        schema: Column -> type, for columns whose type should not be inferred.
+        extra_fields: JSON fields that inference has not seen: ``"error"`` or ``"ignore"``.
+        include: Words, any of which a leaf's path must hold.
+        exclude: Words, none of which a leaf's path may hold.
+        aspect_ratios: Leaves to read, as ``"16,9"`` for ``aspect_ratio_16_9``.
+        partition: Read only this reader's shards; all by default.
+        batch_size: Rows per record batch.
+
+    Returns:
+        A lazy DataFrame.
+
+    Raises:
+        LayoutError: The folders or manifests do not make a data set.
+        SchemaError: The texts do not make a column.
+        TarFormatError: A tar that inference looked into is damaged.
+        ValueError: An argument is none of those that it can be.
+    """
+    _check_choice("on_missing", on_missing, OnMissing)
+    _check_choice("on_error", on_error, OnError)
+    _check_choice("key_split", key_split, KeySplit)
+    _check_choice("extra_fields", extra_fields, ExtraFields)
+    if where is not None and not isinstance(where, Expression):
+        raise TypeError(f"where must be a Daft expression as col('x') > 1, got {where!r}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    keys_path = None if sample_keys is None else str(Path(sample_keys).absolute())
+    if keys_path is not None:
+        load_sample_keys(keys_path)
+    dataset = find_dataset(
+        path,
+        modalities=modalities,
+        include=include,
+        exclude=exclude,
+        aspect_ratios=aspect_ratios,
+        on_missing=on_missing,
+    )
+    columns = infer_columns(dataset, schema or {}, key_split=key_split, strict=on_error == "raise")
+    if modalities is None:
+        columns = tuple(sorted(columns, key=lambda column: column.is_text))
+    policy = Policy(
+        on_missing=on_missing,
+        on_error=on_error,
+        extra_fields=extra_fields,
+        key_split=key_split,
+        sample_keys=keys_path,
+    )
+    source = TwinWebDatasetSource(
+        dataset=dataset,
+        columns=columns,
+        where=where,
+        policy=policy,
+        partition=partition or Partition(),
+        batch_size=batch_size,
+    )
+    if where is not None:
+        check_predicate(where, source.dtypes())
+    return source.read()
+
+
+def _check_choice(name: str, value: object, choices: object) -> None:
+    if value not in get_args(choices):
+        raise ValueError(f"{name} must be one of {get_args(choices)}, got {value!r}")

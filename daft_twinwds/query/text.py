@@ -1,0 +1,130 @@
+"""Text members of one shard -> Arrow columns, by the column's kind."""
+
+import codecs
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from daft_twinwds.errors import SchemaError
+from daft_twinwds.query.json_arrow import parse_json
+from daft_twinwds.query.schema import Column
+from daft_twinwds.shards.samples import Samples
+from daft_twinwds.shards.storage import LocalFile
+
+__all__ = ["ExtraFields", "OnError", "Parsed", "parse_texts", "read_texts"]
+
+OnError = Literal["raise", "skip"]
+ExtraFields = Literal["error", "ignore"]
+
+MAX_TEXT_BYTES = 1 << 26
+"""A larger text member is refused before it is read: parsing holds it several times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """The values of one text column."""
+
+    values: pa.Array
+    """One value per row, of the column's type."""
+    bad: Mapping[int, str] = field(default_factory=dict)
+    """Row -> why it could not be parsed; only where bad samples are skipped."""
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    """Field -> rows whose field the column's type lacks."""
+
+
+def read_texts(
+    file: LocalFile, samples: Samples, places: Sequence[int], *, column: str
+) -> list[bytes]:
+    """Read text members.
+
+    Args:
+        file: The tar that ``samples`` were read from.
+        samples: Members of that tar.
+        places: Which of them.
+        column: Used in messages.
+
+    Raises:
+        SchemaError: A member is larger than `MAX_TEXT_BYTES`.
+        StorageError: The tar cannot be read.
+    """
+    positions = samples.positions[places].tolist()
+    sizes = samples.sizes[places].tolist()
+    if sizes and max(sizes) > MAX_TEXT_BYTES:
+        place = next(p for p, size in zip(places, sizes, strict=True) if size > MAX_TEXT_BYTES)
+        raise SchemaError(
+            f"{samples.path}: {samples.names[place]!r} at byte {samples.positions[place]} holds "
+            f"{samples.sizes[place]} bytes; a text of at most {MAX_TEXT_BYTES} was expected; "
+            f"read it lazily by schema={{{column!r}: daft.DataType.file()}}"
+        )
+    return file.read_many(positions, sizes)
+
+
+def parse_texts(
+    documents: Sequence[bytes],
+    column: Column,
+    *,
+    where: Callable[[int], str],
+    extra_fields: ExtraFields,
+    on_error: OnError,
+) -> Parsed:
+    """Turn text members into one column.
+
+    Args:
+        documents: One member's bytes per row.
+        column: A column that `Column.is_text`.
+        where: Row -> place of its member, for messages.
+        extra_fields: See `read_twin_webdataset`.
+        on_error: ``"raise"``, or ``"skip"``: rows that cannot be parsed are listed in `Parsed.bad`.
+
+    Raises:
+        SchemaError: A member does not fit the column; names its place; only for ``"raise"``.
+    """
+    if column.kind == "json":
+        parsed = parse_json(
+            documents,
+            column.arrow_type,
+            where=where,
+            extra_fields=extra_fields,
+            on_error=on_error,
+            text_for_string=column.declared,
+        )
+        return Parsed(values=parsed.column, bad=parsed.bad, ignored=parsed.ignored)
+    if column.kind == "binary":
+        return Parsed(values=pa.array(documents, column.arrow_type))
+    convert = _to_text if column.kind == "text" else _to_integer
+    scalars: list[pa.Scalar] = []
+    bad: dict[int, str] = {}
+    for row, document in enumerate(documents):
+        try:
+            scalars.append(pa.scalar(convert(document), column.arrow_type))
+        except (ValueError, OverflowError, pa.ArrowInvalid) as error:
+            message = (
+                f"{where(row)}: {error}; expected a value of type {column.dtype}; mend the "
+                "member, or pass on_error='skip'"
+            )
+            if on_error == "raise":
+                raise SchemaError(message) from error
+            bad[row] = message
+            scalars.append(pa.scalar(None, column.arrow_type))
+    return Parsed(values=pa.array(scalars, column.arrow_type), bad=bad)
+
+
+def _to_text(document: bytes) -> str:
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if document.startswith(mark):
+            return document.decode(encoding)
+    return document.decode("utf-8")
+
+
+def _to_integer(document: bytes) -> int:
+    text = _to_text(document).strip()
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"found {text[:40]!r}") from error

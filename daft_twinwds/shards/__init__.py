@@ -1,0 +1,1 @@
+"""Bytes to aligned rows: storage, tars, layout, alignment. Imports no engine."""

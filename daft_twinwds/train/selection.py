@@ -1,0 +1,235 @@
+"""The rows to train on, as references: what a query kept, without a pixel."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import daft
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from daft.datatype import MediaType
+from typing_extensions import override
+
+from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.query._daft import file_storage
+from daft_twinwds.query.schema import KEY
+
+__all__ = ["FileRef", "Selection"]
+
+METADATA = b"daft_twinwds.selection"
+VERSION = 1
+
+MEDIA: Mapping[str, daft.DataType] = {
+    name: daft.DataType.file(getattr(MediaType, name)())
+    for name in ("image", "audio", "video", "unknown")
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef:
+    """A byte range of a file."""
+
+    path: str
+    position: int
+    """First byte."""
+    size: int | None
+    """Bytes; None reaches to the end of the file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Rows to train on: keys, byte ranges of media, and all other columns by value.
+
+    It holds no Daft object, so it pickles into loader workers, and costs some hundred bytes a
+    row. Equal queries give equal selections, in the same order.
+    """
+
+    table: pa.Table
+    """One row per sample. File columns are structs ``{path, position, size}``."""
+    media: Mapping[str, str]
+    """File column -> ``"image"``, ``"audio"``, ``"video"`` or ``"unknown"``."""
+
+    @classmethod
+    def from_dataframe(cls, df: daft.DataFrame) -> Self:
+        """Run a query and keep its references.
+
+        Args:
+            df: Has ``__key__``; File columns are kept as references (credentials are not kept),
+                other columns by value.
+
+        Raises:
+            ValueError: ``__key__`` is not among the columns.
+            TypeError: A column holds decoded pixels or Python objects.
+        """
+        if KEY not in df.column_names:
+            raise ValueError(
+                f"the DataFrame has the columns {df.column_names} but not {KEY!r}; a selection "
+                "names its samples by key; keep it in select()"
+            )
+        dtypes = {field.name: field.dtype for field in df.schema()}
+        for name, dtype in dtypes.items():
+            if dtype.is_python() or dtype.is_image() or dtype.is_fixed_shape_image():
+                raise TypeError(
+                    f"column {name!r} holds {dtype}; a selection keeps references and plain "
+                    f"values; drop it by exclude({name!r}) and decode in the loader"
+                )
+        table = df.to_arrow()
+        columns = {}
+        media = {}
+        for name, dtype in dtypes.items():
+            column = table.column(name)
+            if dtype.is_file():
+                column = _to_refs(file_storage(column))
+                media[name] = next(key for key, known in MEDIA.items() if known == dtype)
+            elif isinstance(column.type, pa.BaseExtensionType):
+                storage = column.type.storage_type
+                column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
+            columns[name] = column
+        return cls(pa.table(columns).combine_chunks(), media)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return int(self.table.num_rows)
+
+    @override
+    def __repr__(self) -> str:
+        """Counts and column names; no paths, which may be private."""
+        columns = ", ".join(self.table.column_names)
+        return f"Selection({len(self)} rows; {columns}; fingerprint {self.fingerprint[:12]})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of which samples these are and in which order, as 64 hexadecimal digits.
+
+        Made of keys, positions and sizes. Paths do not count, so that a data set that moved is
+        still the same; neither do captions, which no order depends on.
+        """
+        digest = hashlib.sha256(f"{VERSION}:{len(self)}".encode())
+        _add_strings(digest, self.table.column(KEY))
+        for name in sorted(self.media):
+            digest.update(f":{name}:".encode())
+            for field in ("position", "size"):
+                values = pc.struct_field(self.table.column(name), field)
+                digest.update(pc.fill_null(values, -1).to_numpy().astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def rows(self, places: Any) -> list[dict[str, Any]]:
+        """Return some rows as Python values; media as `FileRef`, or None where they are null.
+
+        Args:
+            places: Row numbers, (rows,) int64.
+        """
+        table = self.table.take(pa.array(places, pa.int64()))
+        rows: list[dict[str, Any]] = table.to_pylist()
+        for row in rows:
+            for name in self.media:
+                if row[name] is not None:
+                    row[name] = FileRef(**row[name])
+        return rows
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the selection as one Parquet file; never any credentials.
+
+        The file appears whole or not at all.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        target = Path(path)
+        metadata = json.dumps({"version": VERSION, "media": dict(self.media)}).encode()
+        table = self.table.replace_schema_metadata({METADATA: metadata})
+        temporary = None
+        try:
+            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                pq.write_table(table, file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp keeps others out, an ordinary new file does not.
+            mask = os.umask(0)
+            os.umask(mask)
+            Path(temporary).chmod(0o666 & ~mask)
+            Path(temporary).replace(target)
+        except OSError as error:
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+            raise StorageError(
+                f"{target}: the selection cannot be written ({error.strerror}); expected a "
+                "folder that can be written to"
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            StorageError: The file cannot be read.
+            LayoutError: It holds no selection, or one of another version.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                table = pq.read_table(file)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be read ({error.strerror or error}); expected a selection"
+            ) from error
+        except pa.ArrowInvalid as error:
+            raise LayoutError(
+                f"{path}: not a readable Parquet file ({error}); expected one that "
+                "Selection.save wrote"
+            ) from error
+        saved = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+        if saved.get("version") != VERSION:
+            raise LayoutError(
+                f"{path}: holds a selection of version {saved.get('version')}, expected "
+                f"{VERSION}; save it again by Selection.from_dataframe(df).save(path)"
+            )
+        return cls(table.replace_schema_metadata(None).combine_chunks(), saved["media"])
+
+
+def _to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keep path, position and size; paths become dictionary-coded, as a shard has one for all."""
+    chunks = []
+    for chunk in storage.chunks:
+        fields = [chunk.field("url"), chunk.field("position"), chunk.field("size")]
+        path, position, size = (_masked(field, chunk) for field in fields)
+        chunks.append(
+            pa.StructArray.from_arrays(
+                [_coded(path), position.cast(pa.int64()), size.cast(pa.int64())],
+                names=["path", "position", "size"],
+                mask=chunk.is_null() if chunk.null_count else None,
+            )
+        )
+    type_ = pa.struct(
+        {
+            "path": pa.dictionary(pa.int32(), pa.string()),
+            "position": pa.int64(),
+            "size": pa.int64(),
+        }
+    )
+    return pa.chunked_array(chunks, type=type_)
+
+
+def _coded(paths: pa.Array) -> pa.DictionaryArray:
+    coded = paths.dictionary_encode()
+    # Parquet gives dictionaries back with values of this type, whatever they had before.
+    return pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.string()))
+
+
+def _masked(values: pa.Array, parent: pa.Array) -> pa.Array:
+    return pc.if_else(parent.is_valid(), values, pa.scalar(None, values.type))
+
+
+def _add_strings(digest: "hashlib._Hash", column: pa.ChunkedArray) -> None:
+    # Lengths first: "ab", "c" must not look like "a", "bc".
+    lengths = pc.binary_length(column).to_numpy()
+    digest.update(lengths.astype("<i8").tobytes())
+    for chunk in column.chunks:
+        digest.update("".join(chunk.to_pylist()).encode())
