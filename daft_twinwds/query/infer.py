@@ -110,24 +110,14 @@ class _Look:
         shards = min(SAMPLED_SHARDS, len(self.dataset))
         for file, samples in self._samples(name, limit=None):
             places = _spread(len(samples.keys), -(-SAMPLED_TEXTS // shards))
-            for place, document in zip(
-                places, read_texts(file, samples, places, column=name), strict=True
-            ):
-                self._add(types, document, name, f"{samples.path}: {samples.names[place]!r}")
+            documents = read_texts(file, samples, places, column=name)
+            for place, document in zip(places, documents, strict=True):
+                try:
+                    _add(types, document, name, f"{samples.path}: {samples.names[place]!r}")
+                except SchemaError:
+                    if self.strict:
+                        raise
         return types
-
-    def _add(self, types: JsonTypes, document: bytes, name: str, where: str) -> None:
-        try:
-            value = load_json(document)
-        except SchemaError as error:
-            if self.strict:
-                raise SchemaError(
-                    f"{where}: {error}; mend the member, or pass on_error='skip'"
-                ) from error
-            return
-        # A bare string is a caption's prompt, and says nothing of its other fields.
-        if not (name == CAPTION and isinstance(value, str)):
-            types.add(value, where=where)
 
     def _samples(self, name: str, *, limit: int | None) -> Iterator[tuple[LocalFile, Samples]]:
         """Samples of the first shards, in spread order, that hold any."""
@@ -145,6 +135,16 @@ class _Look:
                     yield file, samples
             if found == SAMPLED_SHARDS:
                 return
+
+
+def _add(types: JsonTypes, document: bytes, name: str, where: str) -> None:
+    try:
+        value = load_json(document)
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {error}; mend the member, or pass on_error='skip'") from error
+    # A bare string is a caption's prompt, and says nothing of its other fields.
+    if not (name == CAPTION and isinstance(value, str)):
+        types.add(value, where=where)
 
 
 def _spread(num_items: int, most: int) -> Sequence[int]:

@@ -13,7 +13,6 @@ from stat import S_ISDIR
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.manifest import MANIFEST_NAME
@@ -117,7 +116,7 @@ def walk(root: str) -> Iterator[tuple[str, Listing]]:
 
 
 def list_tars(folder: str) -> pa.StringArray:
-    """Return the paths of all tars below ``folder``, relative to it, sorted by code point.
+    """Return the paths of all tars below ``folder``, relative to it, folder by folder.
 
     A folder that is not there holds none.
 
@@ -136,8 +135,7 @@ def list_tars(folder: str) -> pa.StringArray:
                 f"{below}: the tar name {os.fsencode(error.object)!r} is not UTF-8; expected names "
                 "that are text; rename it"
             ) from error
-    listed = pa.concat_arrays(parts)
-    return listed.take(pc.sort_indices(listed))
+    return pa.concat_arrays(parts)
 
 
 def modality_folders(folder: str) -> list[str]:

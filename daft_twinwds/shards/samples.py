@@ -65,16 +65,22 @@ class Samples:
             names=[self.names[place] for place in kept],
             positions=self.positions[kept],
             sizes=self.sizes[kept],
+            suffixes=frozenset(self.suffix_of(place) for place in kept),
             bad={**self.bad, **(bad or {})},
             notes=Counter(self.notes) + Counter(notes or {}),
         )
+
+    def suffix_of(self, place: int) -> str:
+        """Lower-case suffix of the member at ``place``."""
+        # Whatever the rule was, the key and the dot behind it begin the name.
+        return self.names[place][len(self.keys[place]) + 1 :].lower()
 
 
 def split_name(name: str, key_split: KeySplit) -> tuple[str, str]:
     """Split a member's name into key and suffix.
 
-    Only the base name is split: a dot in a folder's name is part of the key. A leading dot
-    starts no suffix, as in ``os.path.splitext``.
+    Only the base name is split: a dot in a folder's name is part of the key. Leading dots start
+    no suffix, as in ``os.path.splitext``.
 
     Args:
         name: Member name, folders separated by ``/``.
@@ -86,7 +92,7 @@ def split_name(name: str, key_split: KeySplit) -> tuple[str, str]:
     """
     base = name.rfind("/") + 1
     dot = name.rfind(".", base) if key_split == "last" else name.find(".", base)
-    if dot <= base:
+    if dot <= base or not name[base:dot].strip("."):
         return name, ""
     return name[:dot], name[dot + 1 :].lower()
 
@@ -98,8 +104,8 @@ def _split_names(names: list[str], key_split: KeySplit) -> tuple[list[str], list
         keys = [key for key, _, _ in parts]
         lower = {suffix: suffix.lower() for _, _, suffix in parts}
         plain = all(suffix and "/" not in suffix for suffix in lower)
-        # A key that ends with "/" belongs to a name like ".jpg", whose dot starts no suffix.
-        if plain and not any(key == "" or key[-1] == "/" for key in keys):
+        # Such a key may belong to a name like ".jpg" or "..jpg", whose dots start no suffix.
+        if plain and not any(key[-1:] in ("", "/", ".") for key in keys):
             return keys, [lower[suffix] for _, _, suffix in parts]
     split = [split_name(name, key_split) for name in names]
     return [key for key, _ in split], [suffix for _, suffix in split]
@@ -194,13 +200,8 @@ def _resolve_duplicates(
 
 
 def _same_bytes(samples: Samples, rows: list[int], read: Callable[[int, int], bytes]) -> bool:
-    first, *others = rows
-    suffix = samples.names[first].rpartition(".")[2].lower()
-    size = int(samples.sizes[first])
-    payload = read(int(samples.positions[first]), size)
-    return all(
-        samples.names[row].rpartition(".")[2].lower() == suffix
-        and int(samples.sizes[row]) == size
-        and read(int(samples.positions[row]), size) == payload
-        for row in others
-    )
+    if len({(samples.suffix_of(row), int(samples.sizes[row])) for row in rows}) > 1:
+        return False
+    payloads = (read(int(samples.positions[row]), int(samples.sizes[row])) for row in rows)
+    first = next(payloads)
+    return all(payload == first for payload in payloads)

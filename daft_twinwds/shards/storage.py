@@ -6,6 +6,7 @@ shrinks, or a network mount that fails, into SIGBUS.
 """
 
 import os
+import stat
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -40,13 +41,20 @@ class LocalFile:
         self._window_start = 0
         self._whole: bytes | None = None
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            self._size = os.fstat(self._descriptor).st_size
+            self._descriptor = os.open(path, os.O_RDONLY)
+            state = os.fstat(self._descriptor)
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be opened ({error.strerror}); expected a readable file; "
                 "check the path and its permissions"
             ) from error
+        if not stat.S_ISREG(state.st_mode):
+            self.close()
+            raise StorageError(
+                f"{path}: not a regular file; expected one that can be read at any position; "
+                "check the path"
+            )
+        self._size = state.st_size
 
     def __len__(self) -> int:
         """Size in bytes when the file was opened."""
@@ -70,21 +78,34 @@ class LocalFile:
             os.close(descriptor)
 
     def data(self) -> "bytes | LocalFile":
-        """Return the file to be sliced: as bytes if it is small, else by ranges of itself."""
+        """Return the file to be sliced: as bytes if it is small, else by ranges of itself.
+
+        Raises:
+            StorageError: As `read`.
+        """
         if self._whole is None and self._size <= WHOLE:
-            self._whole = self._pread(0, self._size)
+            self._whole = self.read(0, self._size)
         return self if self._whole is None else self._whole
 
     def __getitem__(self, index: slice, /) -> bytes:
-        """Return bytes by position; reads ahead while the positions are close together."""
-        start, stop, _ = index.indices(self._size)
+        """Return bytes by position; reads ahead while the positions are close together.
+
+        Raises:
+            StorageError: The disk fails.
+            ValueError: The slice has a step.
+        """
+        start, stop, step = index.indices(self._size)
+        if step != 1:
+            raise ValueError(f"a file's slice must have no step, got a step of {step}")
+        if stop <= start:
+            return b""
         offset = start - self._window_start
         if offset >= 0 and stop - self._window_start <= len(self._window):
             return self._window[offset : offset + stop - start]
-        if stop <= start:
-            return b""
         near = 0 <= start - self._window_start - len(self._window) + MAX_GAP < READ_AHEAD
-        size = max(stop - start, READ_AHEAD) if near else stop - start
+        size = stop - start
+        if near:
+            size = max(size, min(READ_AHEAD, self._size - start))
         self._window, self._window_start = self._pread(start, size), start
         return self._window[: stop - start]
 
@@ -98,7 +119,7 @@ class LocalFile:
         if len(data) != size:
             raise StorageError(
                 f"{self.path}: {len(data)} bytes at byte {position}, expected {size}; the file "
-                "was cut or replaced since its headers were read; read the dataset again"
+                "was cut or replaced since it was first looked at; read the dataset again"
             )
         return data
 

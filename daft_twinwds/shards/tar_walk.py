@@ -41,7 +41,9 @@ _EXTENSIONS = (b"x", b"L", b"K", b"g", b"X")
 _COPY_AGAIN = "copy or pack it again"
 _PACK_AGAIN = "pack it again"
 _NOT_EMPTY = "a tar was expected; copy or download it again"
-_PACK_PLAIN = "only whole plain files can be read by byte range; pack it again as such a file"
+_PACK_PLAIN = (
+    "only whole, plain files can be read by byte range; pack the tar again with a plain `tar -cf`"
+)
 _REFUSED = {
     b"S": "a sparse file",
     b"D": "a GNU dump of a folder",
@@ -136,7 +138,8 @@ class Walk:
         sound = "no file before it is whole"
         if count:
             end = self.positions[count - 1] + self.sizes[count - 1]
-            sound = f"the {count} files before it are whole, up to byte {end}"
+            files = "1 file" if count == 1 else f"{count} files"
+            sound = f"sound up to byte {end}, after {files}"
         return TarFormatError(f"{self._path}: byte {offset}: {found}; {sound}; {cure}")
 
     def _bad_header(self, offset: int, block: bytes, how: str) -> TarFormatError:

@@ -42,7 +42,8 @@ def orientation_of(exif: bytes) -> int:
     try:
         value = _orientation_tag(exif.removeprefix(_PREFIX))
     except (struct.error, ValueError) as error:
-        logger.warning("broken EXIF block of %d bytes ignored: %s", len(exif), error)
+        reason = "it ends before its directory does" if isinstance(error, struct.error) else error
+        logger.warning("broken EXIF block of %d bytes ignored: %s", len(exif), reason)
         return UPRIGHT
     if value is None:
         return UPRIGHT

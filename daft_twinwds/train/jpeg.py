@@ -72,9 +72,8 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if marker in _BARE_MARKERS:
             position += 2
             continue
-        size = int.from_bytes(data[position + 2 : position + 4], "big")
-        if size < 2:
-            return
+        # The size counts its own two bytes; libjpeg reads on after a smaller one, too.
+        size = max(2, int.from_bytes(data[position + 2 : position + 4], "big"))
         yield marker, position + 4, position + 2 + size
         position += 2 + size
 

@@ -151,7 +151,7 @@ def _scale_colour_key(picture: Image.Image, depth: int) -> None:
     if isinstance(key, tuple) and depth == 16:
         # Pillow keeps the high byte of 16-bit colours, so neighbours of the key vanish with it.
         picture.info["transparency"] = tuple(sample >> 8 for sample in key)
-    elif isinstance(key, int) and picture.mode in {"1", "L"} and depth < 8:
+    elif isinstance(key, int) and picture.mode == "L" and key < 1 << depth < 256:
         picture.info["transparency"] = key * 255 // ((1 << depth) - 1)
 
 
@@ -173,13 +173,11 @@ def _to_8_bits(picture: Image.Image) -> Image.Image:
         )
     if picture.mode.startswith("I"):
         return _grey_to_8_bits(picture)
-    if picture.mode == "1":
-        key = picture.info.get("transparency")
-        picture = picture.convert("L")
-        picture.info.update({} if key is None else {"transparency": key})
     if picture.has_transparency_data:
         return picture.convert("RGBA")
-    return picture if picture.mode in {"L", "RGB"} else picture.convert("RGB")
+    if picture.mode in {"L", "RGB"}:
+        return picture
+    return picture.convert("L" if picture.mode == "1" else "RGB")
 
 
 def _grey_to_8_bits(picture: Image.Image) -> Image.Image:

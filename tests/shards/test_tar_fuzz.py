@@ -3,6 +3,7 @@
 import io
 import posixpath
 import tarfile
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import pytest
@@ -218,7 +219,7 @@ def test_sample_is_sound_and_as_tarfile_sees_it(tar_format: int) -> None:
 
 
 @pytest.mark.parametrize("tar_format", FORMATS)
-@pytest.mark.parametrize("mask", [0x01, 0x10, 0x80])
+@pytest.mark.parametrize("mask", [0x01, 0x80])
 def test_any_flipped_byte_is_refused_or_read_as_tarfile_reads_it(
     tar_format: int, mask: int
 ) -> None:
@@ -288,9 +289,9 @@ def test_tar_cut_at_any_byte_is_refused_or_gives_exactly_the_whole_members(tar_f
     ends = (members.positions + members.sizes).tolist()
     marker = -(-ends[-1] // BLOCK) * BLOCK
 
-    for cut in range(len(data)):
+    for cut in range(marker + 3 * BLOCK):
         short = data[:cut]
-        whole = everything[: sum(end <= cut for end in ends)]
+        whole = everything[: bisect_right(ends, cut)]
         lenient = read(short, strict=False)
         assert contents(short, lenient) == whole
 
