@@ -21,8 +21,9 @@ from typing_extensions import override
 from daft_twinwds.partition import Partition
 from daft_twinwds.query._daft import count_column, make_batch, make_schema
 from daft_twinwds.query.pushdown import plan_scan
-from daft_twinwds.query.scan import Policy, Scan, count_shard, scan_shard
+from daft_twinwds.query.scan import Policy, Scan
 from daft_twinwds.query.schema import KEY, URL, Column
+from daft_twinwds.query.shard_scan import count_shard, scan_shard
 from daft_twinwds.shards.layout import Dataset, Shard
 
 __all__ = ["TwinCountTask", "TwinShardTask", "TwinWebDatasetSource"]
@@ -84,14 +85,15 @@ class TwinWebDatasetSource(DataSource):
             for shard in shards:
                 yield TwinCountTask(scan=scan, shard=shard, name=name)
             return
-        remaining = scan.limit if scan.predicate is None else None
+        exact = scan.predicate is None and self.policy.on_error == "raise"
+        remaining = scan.limit if exact else None
         for shard in shards:
             if remaining is not None and remaining <= 0:
                 return
             yield TwinShardTask(scan=scan, shard=shard, output=self.schema)
             if remaining is not None:
                 # Daft would start tasks behind the limit too; the headers tell where it is met.
-                remaining -= count_shard(scan, shard)
+                remaining -= count_shard(scan, shard, planning=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

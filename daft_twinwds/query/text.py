@@ -1,10 +1,12 @@
 """Text members of one shard -> Arrow columns, by the column's kind."""
 
 import codecs
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from daft_twinwds.errors import SchemaError
@@ -20,6 +22,16 @@ ExtraFields = Literal["error", "ignore"]
 
 MAX_TEXT_BYTES = 1 << 26
 """A larger text member is refused before it is read: parsing holds it several times."""
+
+_ENCODING_OF_MARK = {
+    # UTF-32's mark in little-endian order begins with UTF-16's.
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
+_INTEGER = re.compile("[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +61,9 @@ def read_texts(
         SchemaError: A member is larger than `MAX_TEXT_BYTES`.
         StorageError: The tar cannot be read.
     """
-    positions = samples.positions[places].tolist()
-    sizes = samples.sizes[places].tolist()
+    rows = np.asarray(places, np.int64)
+    positions = samples.positions[rows].tolist()
+    sizes = samples.sizes[rows].tolist()
     if sizes and max(sizes) > MAX_TEXT_BYTES:
         place = next(p for p, size in zip(places, sizes, strict=True) if size > MAX_TEXT_BYTES)
         raise SchemaError(
@@ -93,13 +106,13 @@ def parse_texts(
         return Parsed(values=parsed.column, bad=parsed.bad, ignored=parsed.ignored)
     if column.kind == "binary":
         return Parsed(values=pa.array(documents, column.arrow_type))
-    convert = _to_text if column.kind == "text" else _to_integer
-    scalars: list[pa.Scalar] = []
+    values: list[str | int | None] = []
     bad: dict[int, str] = {}
     for row, document in enumerate(documents):
         try:
-            scalars.append(pa.scalar(convert(document), column.arrow_type))
-        except (ValueError, OverflowError, pa.ArrowInvalid) as error:
+            text = _to_text(document)
+            values.append(text if column.kind == "text" else _to_integer(text, column.arrow_type))
+        except ValueError as error:
             message = (
                 f"{where(row)}: {error}; expected a value of type {column.dtype}; mend the "
                 "member, or pass on_error='skip'"
@@ -107,24 +120,24 @@ def parse_texts(
             if on_error == "raise":
                 raise SchemaError(message) from error
             bad[row] = message
-            scalars.append(pa.scalar(None, column.arrow_type))
-    return Parsed(values=pa.array(scalars, column.arrow_type), bad=bad)
+            values.append(None)
+    return Parsed(values=pa.array(values, column.arrow_type), bad=bad)
 
 
 def _to_text(document: bytes) -> str:
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
+    for mark, encoding in _ENCODING_OF_MARK.items():
         if document.startswith(mark):
             return document.decode(encoding)
     return document.decode("utf-8")
 
 
-def _to_integer(document: bytes) -> int:
-    text = _to_text(document).strip()
+def _to_integer(text: str, type_: pa.DataType) -> int:
+    text = text.strip()
+    # int() alone would read more, such as 1_000.
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"found {text[:40]!r}")
     try:
-        return int(text)
-    except ValueError as error:
+        value: int = pa.scalar(int(text), type_).as_py()
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"found {text[:40]!r}") from error
+    return value

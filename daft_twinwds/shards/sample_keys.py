@@ -42,7 +42,9 @@ def _load(path: str, mtime_ns: int, size: int) -> Mapping[str, int]:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             column = file.read(columns=names[:1]).column(0) if names else None
-    except (pa.ArrowInvalid, OSError) as error:
+        if column is not None:
+            column.validate(full=True)  # reading checks no text for being UTF-8
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise LayoutError(
             f"{path}: not a readable Parquet file ({error}); expected one whose first column "
             "lists sample keys"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["UPRIGHT", "orientation_of", "swaps_sides", "turned"]
+__all__ = ["UPRIGHT", "checked_orientation", "orientation_of", "swaps_sides", "turned"]
 
 logger = logging.getLogger("daft_twinwds")
 
@@ -45,12 +45,15 @@ def orientation_of(exif: bytes) -> int:
         reason = "it ends before its directory does" if isinstance(error, struct.error) else error
         logger.warning("broken EXIF block of %d bytes ignored: %s", len(exif), reason)
         return UPRIGHT
-    if value is None:
-        return UPRIGHT
-    if not 1 <= value <= 8:
-        logger.warning("EXIF orientation %d ignored; expected 1 to 8", value)
-        return UPRIGHT
-    return value
+    return UPRIGHT if value is None else checked_orientation(value)
+
+
+def checked_orientation(value: Any) -> int:
+    """Return a stated orientation, or 1 with a warning if there is no such orientation."""
+    if value in range(1, 9):
+        return int(value)
+    logger.warning("EXIF orientation %r ignored; expected 1 to 8", value)
+    return UPRIGHT
 
 
 def _orientation_tag(tiff: bytes) -> int | None:

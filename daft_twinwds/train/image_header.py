@@ -9,7 +9,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from daft_twinwds.errors import DecodeError
 from daft_twinwds.train import jpeg, png
-from daft_twinwds.train.exif import UPRIGHT, orientation_of, swaps_sides
+from daft_twinwds.train.exif import UPRIGHT, checked_orientation, orientation_of, swaps_sides
 from daft_twinwds.train.image_format import FORMATS, format_of, looks_like
 from daft_twinwds.train.pillow_image import open_lazily
 
@@ -18,7 +18,8 @@ __all__ = ["PictureHeader", "check_claims", "read_header"]
 _ORIENTATION_TAG = 0x0112
 _LZW_RATIO = 4096 * 8 // 12
 """GIF's best: a dictionary entry of 4096 pixels in 12 bits."""
-_PLAIN_CODECS = {"raw", "ppm", "ppm_plain"}
+_PLAIN_CODECS = {"BMP": {"raw"}, "TIFF": {"raw"}, "PPM": {"raw", "ppm", "ppm_plain"}}
+"""Format -> Pillow's decoders of it that undo no compression."""
 _LEAST_BITS = {"RGB": 15, "RGBA": 16, "CMYK": 32, "I;16": 12, "I": 8}
 """Pillow's mode -> fewest bits that an uncompressed pixel of it takes in any format."""
 
@@ -207,8 +208,7 @@ def _read_by_plugin(data: bytes, name: str) -> PictureHeader:
     picture = open_lazily(data, name)
     orientation = UPRIGHT
     if isinstance(picture, TiffImageFile):
-        value = picture.tag_v2.get(_ORIENTATION_TAG, UPRIGHT)
-        orientation = value if value in range(1, 9) else UPRIGHT
+        orientation = checked_orientation(picture.tag_v2.get(_ORIENTATION_TAG, UPRIGHT))
     elif "exif" in picture.info:
         orientation = orientation_of(picture.info["exif"])
     return PictureHeader(
@@ -222,7 +222,9 @@ def _read_by_plugin(data: bytes, name: str) -> PictureHeader:
 
 def _least_plain_bytes(picture: ImageFile) -> int:
     """Return the fewest bytes of pixels that are stored without compression; 0 if they are."""
-    if not all(part.codec_name in _PLAIN_CODECS for part in picture.tile):
+    if picture.format not in _PLAIN_CODECS:
+        return 0
+    if not all(part.codec_name in _PLAIN_CODECS[picture.format] for part in picture.tile):
         return 0
     return picture.height * picture.width * _LEAST_BITS.get(picture.mode, 1) // 8
 

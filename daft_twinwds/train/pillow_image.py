@@ -62,8 +62,8 @@ class _StoredTiff(TiffImagePlugin.TiffImageFile):
 
     @override
     def load_prepare(self) -> None:
-        if self._im is None:
-            self.im = Image.new(self.mode, self._tile_size, None).im
+        # Where there is memory already, Pillow does not ask for its limit.
+        self.im = Image.new(self.mode, self._tile_size, None).im
         super().load_prepare()
 
     @override
@@ -151,7 +151,7 @@ def _scale_colour_key(picture: Image.Image, depth: int) -> None:
     if isinstance(key, tuple) and depth == 16:
         # Pillow keeps the high byte of 16-bit colours, so neighbours of the key vanish with it.
         picture.info["transparency"] = tuple(sample >> 8 for sample in key)
-    elif isinstance(key, int) and picture.mode == "L" and key < 1 << depth < 256:
+    elif isinstance(key, int) and picture.mode == "L" and depth < 8 and key < 1 << depth:
         picture.info["transparency"] = key * 255 // ((1 << depth) - 1)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,9 +26,9 @@ __all__ = ["FileRef", "Selection"]
 METADATA = b"daft_twinwds.selection"
 VERSION = 1
 
+OTHER = "unknown"
 MEDIA: Mapping[str, daft.DataType] = {
-    name: daft.DataType.file(getattr(MediaType, name)())
-    for name in ("image", "audio", "video", "unknown")
+    name: daft.DataType.file(getattr(MediaType, name)()) for name in ("image", "audio", "video")
 }
 
 
@@ -65,32 +65,28 @@ class Selection:
                 other columns by value.
 
         Raises:
-            ValueError: ``__key__`` is not among the columns.
-            TypeError: A column holds decoded pixels or Python objects.
+            ValueError: ``__key__`` is not among the columns, or null in a row.
+            TypeError: A column holds decoded pixels, tensors, Python objects, or files inside of
+                lists or structs; or the keys are no strings.
         """
-        if KEY not in df.column_names:
-            raise ValueError(
-                f"the DataFrame has the columns {df.column_names} but not {KEY!r}; a selection "
-                "names its samples by key; keep it in select()"
-            )
         dtypes = {field.name: field.dtype for field in df.schema()}
-        for name, dtype in dtypes.items():
-            if dtype.is_python() or dtype.is_image() or dtype.is_fixed_shape_image():
-                raise TypeError(
-                    f"column {name!r} holds {dtype}; a selection keeps references and plain "
-                    f"values; drop it by exclude({name!r}) and decode in the loader"
-                )
+        _check_dtypes(dtypes)
         table = df.to_arrow()
+        if nulls := table.column(KEY).null_count:
+            raise ValueError(
+                f"{KEY!r} is null in {nulls} of {len(table)} rows of the DataFrame; a selection "
+                f"names its samples by key; drop such rows by where(col({KEY!r}).not_null())"
+            )
         columns = {}
         media = {}
         for name, dtype in dtypes.items():
             column = table.column(name)
             if dtype.is_file():
                 column = _to_refs(file_storage(column))
-                media[name] = next(key for key, known in MEDIA.items() if known == dtype)
-            elif isinstance(column.type, pa.BaseExtensionType):
-                storage = column.type.storage_type
-                column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
+                media[name] = next((key for key, known in MEDIA.items() if known == dtype), OTHER)
+            elif dtype.is_embedding():
+                storage = [chunk.storage for chunk in column.chunks]
+                column = pa.chunked_array(storage, column.type.storage_type)
             columns[name] = column
         return cls(pa.table(columns).combine_chunks(), media)
 
@@ -145,24 +141,20 @@ class Selection:
         target = Path(path)
         metadata = json.dumps({"version": VERSION, "media": dict(self.media)}).encode()
         table = self.table.replace_schema_metadata({METADATA: metadata})
-        temporary = None
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
-            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            with os.fdopen(descriptor, "wb") as file:
-                pq.write_table(table, file, compression="zstd")
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp keeps others out, an ordinary new file does not.
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(temporary).chmod(0o666 & ~mask)
-            Path(temporary).replace(target)
+            try:
+                with temporary.open("xb") as file:
+                    pq.write_table(table, file, compression="zstd")
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             raise StorageError(
-                f"{target}: the selection cannot be written ({error.strerror}); expected a "
-                "folder that can be written to"
+                f"{target}: the selection cannot be written ({error.strerror or error}); expected "
+                "the name of a file in a folder that can be written to"
             ) from error
 
     @classmethod
@@ -175,34 +167,79 @@ class Selection:
         """
         try:
             with Path(path).open("rb") as file:
-                table = pq.read_table(file)
+                parquet = pq.ParquetFile(file)
+                metadata = parquet.schema_arrow.metadata or {}
+                saved = _checked_metadata(metadata.get(METADATA), path)
+                table = parquet.read()
         except OSError as error:
             raise StorageError(
-                f"{path}: cannot be read ({error.strerror or error}); expected a selection"
+                f"{path}: cannot be read ({error.strerror or error}); expected a file that "
+                "Selection.save wrote"
             ) from error
         except pa.ArrowInvalid as error:
             raise LayoutError(
                 f"{path}: not a readable Parquet file ({error}); expected one that "
                 "Selection.save wrote"
             ) from error
-        saved = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
-        if saved.get("version") != VERSION:
-            raise LayoutError(
-                f"{path}: holds a selection of version {saved.get('version')}, expected "
-                f"{VERSION}; save it again by Selection.from_dataframe(df).save(path)"
-            )
         return cls(table.replace_schema_metadata(None).combine_chunks(), saved["media"])
+
+
+def _check_dtypes(dtypes: Mapping[str, daft.DataType]) -> None:
+    if KEY not in dtypes:
+        raise ValueError(
+            f"the DataFrame has the columns {list(dtypes)} but not {KEY!r}; a selection names its "
+            "samples by key; keep it in select()"
+        )
+    if not dtypes[KEY].is_string():
+        raise TypeError(
+            f"{KEY!r} holds {dtypes[KEY]}; expected strings; convert it by "
+            f"with_column({KEY!r}, col({KEY!r}).cast(daft.DataType.string()))"
+        )
+    for name, dtype in dtypes.items():
+        plain = dtype.is_file() or dtype.is_embedding()
+        if not plain and _holds_extension(dtype.to_arrow_dtype()):
+            raise TypeError(
+                f"column {name!r} holds {dtype}; a selection keeps references to files, each in a "
+                f"column of its own, and plain values; drop it by exclude({name!r}) and decode "
+                "while training"
+            )
+
+
+def _holds_extension(type_: pa.DataType) -> bool:
+    """Whether a type holds, at any depth, what only Daft reads: pixels, or a File's credentials."""
+    return isinstance(type_, pa.BaseExtensionType) or any(
+        _holds_extension(type_.field(number).type) for number in range(type_.num_fields)
+    )
+
+
+def _checked_metadata(metadata: bytes | None, path: str | os.PathLike[str]) -> dict[str, Any]:
+    if metadata is None:
+        raise LayoutError(
+            f"{path}: a Parquet file that holds no selection; expected one that Selection.save "
+            "wrote"
+        )
+    saved: dict[str, Any] = json.loads(metadata)
+    if saved["version"] != VERSION:
+        raise LayoutError(
+            f"{path}: holds a selection of version {saved['version']}, expected {VERSION}; save it "
+            "again by Selection.from_dataframe(df).save(path)"
+        )
+    return saved
 
 
 def _to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
     """Keep path, position and size; paths become dictionary-coded, as a shard has one for all."""
     chunks = []
     for chunk in storage.chunks:
-        fields = [chunk.field("url"), chunk.field("position"), chunk.field("size")]
-        path, position, size = (_masked(field, chunk) for field in fields)
+        # Daft leaves the position of a whole file null.
+        begin = pc.fill_null(chunk.field("position").cast(pa.int64()), 0)
+        size = chunk.field("size").cast(pa.int64())
+        path, position, size = (
+            _masked(field, chunk) for field in (chunk.field("url"), begin, size)
+        )
         chunks.append(
             pa.StructArray.from_arrays(
-                [_coded(path), position.cast(pa.int64()), size.cast(pa.int64())],
+                [_coded(path), position, size],
                 names=["path", "position", "size"],
                 mask=chunk.is_null() if chunk.null_count else None,
             )

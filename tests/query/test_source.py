@@ -23,7 +23,7 @@ import daft_twinwds
 from daft_twinwds.errors import AlignmentError, LayoutError, SchemaError, StorageError
 from daft_twinwds.partition import Partition
 from daft_twinwds.query import read
-from daft_twinwds.query.scan import scan_shard
+from daft_twinwds.query.shard_scan import scan_shard
 from daft_twinwds.query.source import TwinCountTask, TwinShardTask, TwinWebDatasetSource
 from daft_twinwds.testing import make_twin_dataset, write_tar
 

@@ -57,7 +57,9 @@ def test_block_without_an_orientation_is_upright_without_a_warning(
     [
         pytest.param(b"", "expected a TIFF header, found b''", id="empty"),
         pytest.param(b"Exif\0\0garbage!", "expected a TIFF header", id="no-tiff"),
-        pytest.param(b"II*\0\xff\xff\xff\x7f", "ends before its directory does", id="far-directory"),
+        pytest.param(
+            b"II*\0\xff\xff\xff\x7f", "ends before its directory does", id="far-directory"
+        ),
         pytest.param(exif_block(b"", 9)[:12], "ends before its directory does", id="cut-directory"),
         pytest.param(
             exif_block(struct.pack("<HHI4x", 0x0112, 2, 1), 1), "has type 2", id="text-for-a-number"

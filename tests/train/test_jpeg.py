@@ -108,7 +108,7 @@ def test_cut_jpeg_is_refused_unless_forgiven(kept: float) -> None:
     data = jpeg(Image.fromarray(noise()))
     data = data[: int(len(data) * kept)]
 
-    with pytest.raises(DecodeError, match="JPEG of 64 x 48 pixels.*Premature end of JPEG file"):
+    with pytest.raises(DecodeError, match=r"JPEG of 64 x 48 pixels.*Premature end of JPEG file"):
         DecodeImage()(data)
     assert DecodeImage(strict=False)(data).shape == (48, 64, 3)
 
@@ -126,7 +126,7 @@ def test_early_end_marker_that_pillow_does_not_see_is_refused() -> None:
     data = whole[:middle] + b"\xff\xd9" + bytes(200) + whole[middle + 202 :]
     Image.open(io.BytesIO(data)).load()  # half a picture, no error
 
-    with pytest.raises(DecodeError, match="premature end of data segment.*strict=False"):
+    with pytest.raises(DecodeError, match=r"premature end of data segment.*strict=False"):
         DecodeImage()(data)
 
 
@@ -146,12 +146,12 @@ def test_bytes_after_the_end_are_no_damage() -> None:
     np.testing.assert_array_equal(DecodeImage()(data + b"padding"), DecodeImage()(data))
 
 
-def test_exif_is_found_behind_other_segments_and_fill_bytes() -> None:
+def test_exif_is_found_behind_other_segments_bare_markers_and_fill_bytes() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     data = jpeg(Image.fromarray(noise()), exif=exif)
     other = b"\xff\xe1" + (2 + 29).to_bytes(2, "big") + b"http://ns.adobe.com/xap/1.0/\0"
-    data = data[:2] + other + b"\xff" + data[2:]
+    data = data[:2] + other + b"\xff\x01" + b"\xff" + data[2:]
 
     assert DecodeImage().shape(data) == (64, 48, 3)
     assert DecodeImage()(data).shape == (64, 48, 3)

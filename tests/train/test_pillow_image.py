@@ -103,18 +103,21 @@ def test_12_bit_tiff_is_scaled_by_its_own_white() -> None:
         pytest.param(np.full((2, 2), -1, np.int32), "pixels from -1 to -1", id="below"),
     ],
 )
-def test_pixels_without_a_defined_white_are_refused(
-    values: npt.NDArray[Any], reason: str
-) -> None:
+def test_pixels_without_a_defined_white_are_refused(values: npt.NDArray[Any], reason: str) -> None:
     with pytest.raises(DecodeError, match=f"{reason} have no defined white"):
         DecodeImage()(encoded(Image.fromarray(values), "TIFF"))
 
 
 @pytest.mark.parametrize(
     ("mode", "name"),
-    [("1", "PNG"), ("L", "PNG"), ("P", "PNG"), ("P", "GIF"), ("P", "BMP"), ("P", "TIFF")]
-    + [("RGB", "PNG"), ("RGB", "BMP"), ("RGB", "PPM"), ("RGB", "TIFF"), ("RGBX", "TIFF")]
-    + [("CMYK", "TIFF"), ("YCbCr", "TIFF"), ("CMYK", "JPEG2000"), ("RGB", "JPEG2000")],
+    [
+        *(("1", name) for name in ("PNG", "BMP", "TIFF")),
+        *(("L", name) for name in ("PNG", "GIF", "WEBP", "AVIF", "JPEG2000", "PPM")),
+        *(("P", name) for name in ("PNG", "GIF", "BMP", "TIFF")),
+        *(("RGB", name) for name in ("PNG", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM")),
+        *((mode, "TIFF") for mode in ("CMYK", "YCbCr", "RGBX")),
+        ("CMYK", "JPEG2000"),
+    ],
 )
 def test_opaque_modes_agree_with_pillow(mode: str, name: str) -> None:
     colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
@@ -160,6 +163,15 @@ def test_alpha_is_laid_over_the_background(name: str) -> None:
     assert kept == [[200, 40, 40, 255], [200, 40, 40, 128], [200, 40, 40, 0]]
 
 
+def test_opaque_alpha_changes_nothing() -> None:
+    colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    picture = Image.fromarray(colours)
+
+    opaque = DecodeImage(background=(0, 0, 0))(encoded(picture.convert("RGBA"), "PNG"))
+
+    np.testing.assert_array_equal(opaque, colours)
+
+
 @pytest.mark.parametrize(("mode", "name"), [("LA", "PNG"), ("LA", "TIFF"), ("PA", "TIFF")])
 def test_grey_alpha_and_palette_alpha_are_laid_over_the_background(mode: str, name: str) -> None:
     picture = half_red("LA")
@@ -198,9 +210,7 @@ def test_palette_transparency_is_laid_over_the_background() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
 def test_transparent_grey_of_a_png_is_met_at_every_depth(depth: int) -> None:
     white = (1 << depth) - 1
-    data = png_of(
-        np.array([[[0], [white]]]), depth=depth, colour=0, key=struct.pack(">H", white)
-    )
+    data = png_of(np.array([[[0], [white]]]), depth=depth, colour=0, key=struct.pack(">H", white))
 
     assert DecodeImage(background=(9, 9, 9))(data)[0].tolist() == [[0] * 3, [9] * 3]
     assert DecodeImage(mode="RGBA")(data)[0, :, 3].tolist() == [255, 0]
