@@ -5,7 +5,7 @@ makes batches, bounds its memory, and knows what to say about a picture that is 
 turns, so that a machine that others use as well slows both down. Beside the wall clock stands the
 time that the process kept CPUs busy, which others disturb less.
 
-Run: python benchmarks/bench_decode.py [--pictures 48] [--rounds 5] [--threads 2]
+Run: python benchmarks/bench_decode.py [--pictures 128] [--rounds 5] [--threads 2]
 """
 
 import argparse
@@ -91,7 +91,7 @@ def measure(loop: Callable[[Selection, int], int], selection: Selection, threads
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=int, default=48)
+    parser.add_argument("--pictures", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()

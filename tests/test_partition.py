@@ -174,6 +174,7 @@ def test_a_process_group_wins_over_the_environment(
     assert Partition.detect() == Partition(rank=2, world_size=3)
 
 
+@pytest.mark.slow  # each worker imports torch anew
 def test_loader_workers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")

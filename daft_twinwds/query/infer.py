@@ -16,9 +16,9 @@ from daft_twinwds.query.schema import (
     kind_of,
     suffixes_of,
 )
-from daft_twinwds.query.text import read_texts
+from daft_twinwds.query.text import MAX_TEXT_BYTES, read_texts
 from daft_twinwds.shards.layout import Dataset
-from daft_twinwds.shards.samples import KeySplit, Samples, read_samples, split_name
+from daft_twinwds.shards.samples import KeySplit, Samples, read_samples
 from daft_twinwds.shards.storage import LocalFile
 
 __all__ = ["infer_columns"]
@@ -88,9 +88,8 @@ class _Look:
         """Kind and suffixes of a modality's members."""
         place_of: dict[str, str] = {}
         for _, samples in self._samples(name, limit=SAMPLED_NAMES):
-            for member in samples.names:
-                suffix = split_name(member, self.key_split)[1]
-                place_of.setdefault(suffix, f"{samples.path}: {member!r}")
+            for number, member in enumerate(samples.names):
+                place_of.setdefault(samples.suffix_of(number), f"{samples.path}: {member!r}")
         kinds: dict[Kind, str] = {}
         for suffix, place in place_of.items():
             kinds.setdefault(kind_of(suffix), place)
@@ -110,6 +109,8 @@ class _Look:
         shards = min(SAMPLED_SHARDS, len(self.dataset))
         for file, samples in self._samples(name, limit=None):
             places = _spread(len(samples.keys), -(-SAMPLED_TEXTS // shards))
+            if not self.strict:
+                places = [place for place in places if samples.sizes[place] <= MAX_TEXT_BYTES]
             documents = read_texts(file, samples, places, column=name)
             for place, document in zip(places, documents, strict=True):
                 try:

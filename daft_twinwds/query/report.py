@@ -49,5 +49,4 @@ def _renew_lock() -> None:
     _lock = Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew_lock)

@@ -9,7 +9,17 @@ import daft
 import pyarrow as pa
 from daft.datatype import MediaType
 
-__all__ = ["KEY", "URL", "Column", "Kind", "declared_column", "file_column", "kind_of", "media_of"]
+__all__ = [
+    "KEY",
+    "URL",
+    "Column",
+    "Kind",
+    "declared_column",
+    "file_column",
+    "kind_of",
+    "media_of",
+    "suffixes_of",
+]
 
 KEY = "__key__"
 URL = "__url__"

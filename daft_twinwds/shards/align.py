@@ -62,7 +62,7 @@ def align(
     if spoilt:
         dropped[DUPLICATE] = len(spoilt)
     same = all(samples.keys == first.keys for samples in twins.values())
-    if same and not spoilt and wanted is None:
+    if same and wanted is None:
         places = np.arange(len(first.keys), dtype=np.int64)
         return Alignment(keys=first.keys, rows=dict.fromkeys(twins, places), dropped=dropped)
 

@@ -112,7 +112,8 @@ def draw_sheet(
 
 def _columns(tiles: int) -> int:
     """Return the number of columns that leaves the fewest gaps in the last row."""
-    return min(range(4, 8), key=lambda columns: (-tiles % columns, abs(columns - sqrt(tiles))))
+    square = sqrt(1.5 * tiles)
+    return min(range(4, 8), key=lambda columns: (-tiles % columns, abs(columns - square)))
 
 
 def _draw_header(

@@ -4,129 +4,210 @@ import io
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import daft
-from daft import col
+import pyarrow.compute as pc
+from daft import col, lit
 from daft.datatype import MediaType
 from daft.expressions import Expression
 
-import daft_twinwds
 from daft_twinwds.errors import LayoutError, TwinWebDatasetError
+from daft_twinwds.query.read import read_twin_webdataset
 from daft_twinwds.tools.demo_steps import PreviewRow, QueryStep, ScanPlan, TableStep
 from daft_twinwds.train import Selection
 
-__all__ = ["KEY", "PROMPT", "URL", "DemoQuery", "printable", "read_plan"]
+__all__ = [
+    "KEY",
+    "PROMPT",
+    "URL",
+    "ask",
+    "count_shards",
+    "find_all",
+    "look",
+    "picture_bytes",
+    "picture_of",
+    "printable",
+    "read_plan",
+]
 
 KEY, URL, PROMPT = "__key__", "__url__", "prompt"
 PREVIEW_ROWS = 6
+PICTURES = daft.DataType.file(MediaType.image())
+TEXT = daft.DataType.string()
 IO_COUNTERS = Path("/proc/self/io")
-"""Where Linux counts the bytes that this process has read, cached or not."""
+"""Where Linux counts the bytes that this process has read, be it from disk or from memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoQuery:
-    """One data set and the rows that the demo asks for."""
+def find_all(root: str) -> Selection:
+    """Return keys, URLs and pictures of all rows.
 
-    root: str
-    word: str | None
-    """Kept prompts hold it, as it is written; None keeps all."""
-    above: float | None
-    """Kept captions have a score above it; None keeps all."""
+    Raises:
+        LayoutError: No modality holds pictures.
+        TwinWebDatasetError: There is no row.
+    """
+    df = read_twin_webdataset(root)
+    selection = Selection.from_dataframe(df.select(KEY, URL, _picture_column(df, root)))
+    if not len(selection):
+        raise TwinWebDatasetError(
+            f"{root}: holds no samples; expected at least one; check the path"
+        )
+    return selection
 
-    def everything(self) -> Selection:
-        """Return all rows of the data set: keys and pictures.
 
-        Raises:
-            LayoutError: No modality holds pictures.
-            TwinWebDatasetError: There is no row.
-        """
-        df = daft_twinwds.read_twin_webdataset(self.root)
-        selection = Selection.from_dataframe(df.select(KEY, URL, self.picture_of(df)))
-        if not len(selection):
-            raise TwinWebDatasetError(
-                f"{self.root}: holds no samples; expected at least one; check the path"
+def look(root: str, *, num_rows: int) -> TableStep:
+    """Return the columns and the first rows, out of ``num_rows``."""
+    df = read_twin_webdataset(root)
+    shown = [field.alias(name) for name, field in _caption_fields(df).items()]
+    head = df.select(KEY, *shown, _picture_column(df, root)).limit(PREVIEW_ROWS)
+    plan = read_plan(head)
+    start = time.perf_counter()
+    selection = Selection.from_dataframe(head)
+    return TableStep(
+        columns={field.name: str(field.dtype) for field in df.schema()},
+        rows=[
+            _preview(row, picture_of(selection)) for row in selection.rows(range(len(selection)))
+        ],
+        num_rows=num_rows,
+        plan=plan,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def ask(
+    root: str, *, word: str | None, least_score: float | None, everything: Selection
+) -> tuple[Selection, QueryStep]:
+    """Return the rows whose captions are as asked for, and what it took to find them.
+
+    Args:
+        root: Data set.
+        word: Kept prompts hold it, as it is written; None keeps all.
+        least_score: Kept captions have at least this score; None keeps all.
+        everything: All rows, to compare with.
+
+    Returns:
+        Keys, URLs, pictures and (where the data set has any) prompts.
+
+    Raises:
+        LayoutError: A word was asked for, and no modality holds prompts.
+        TwinWebDatasetError: No row was kept.
+    """
+    df = read_twin_webdataset(root)
+    prompt = _caption_fields(df).get(PROMPT)
+    if word is not None:
+        if prompt is None:
+            raise LayoutError(
+                f"{root}: the columns are {df.column_names}; expected one of captions, with a "
+                "field 'prompt', or of texts; ask for no word"
             )
-        return selection
-
-    def picture_of(self, df: daft.DataFrame) -> str:
-        """Return the first column of pictures."""
-        pictures = daft.DataType.file(MediaType.image())
-        for field in df.schema():
-            if field.dtype == pictures:
-                return str(field.name)
-        raise LayoutError(
-            f"{self.root}: none of the columns {df.column_names} holds pictures; expected a "
-            "folder of tars with .jpg or .png members; check the path"
+        # Given here and not to df.where, a function of a column decides which tars are opened.
+        df = read_twin_webdataset(root, where=prompt.contains(word))
+    if least_score is not None:
+        df = df.where(col("caption")["score"] >= lit(least_score))
+    prompts = [] if prompt is None else [prompt.alias(PROMPT)]
+    df = df.select(KEY, URL, *prompts, _picture_column(df, root))
+    plan = read_plan(df)
+    start, read_before = time.perf_counter(), _bytes_read()
+    selection = Selection.from_dataframe(df)
+    seconds, read_after = time.perf_counter() - start, _bytes_read()
+    if not len(selection):
+        score = "" if least_score is None else f" and scores at least {least_score:g}"
+        raise TwinWebDatasetError(
+            f"{root}: none of {len(everything)} prompts contains {word!r}{score}; expected at "
+            "least one; try another word, capitals count"
         )
-
-    def table(self, *, num_rows: int) -> TableStep:
-        """Look at the first rows, out of ``num_rows``."""
-        start = time.perf_counter()
-        df = daft_twinwds.read_twin_webdataset(self.root)
-        picture = self.picture_of(df)
-        columns = [KEY, *_caption_columns(df).values(), col(picture)]
-        head = df.select(*columns).limit(PREVIEW_ROWS)
-        selection = Selection.from_dataframe(head)
-        return TableStep(
-            columns={field.name: str(field.dtype) for field in df.schema()},
-            rows=[_preview(row, picture) for row in selection.rows(range(len(selection)))],
-            num_rows=num_rows,
-            plan=read_plan(head),
-            seconds=time.perf_counter() - start,
-        )
-
-    def kept(self, everything: Selection) -> tuple[Selection, QueryStep]:
-        """Ask for the rows; also tell what that took.
-
-        Args:
-            everything: All rows, for comparison.
-
-        Returns:
-            Keys, URLs, pictures and (if there are any) prompts of the rows that were kept.
-
-        Raises:
-            LayoutError: A word was asked for, and no modality holds prompts.
-            TwinWebDatasetError: No row was kept.
-        """
-        start, read_before = time.perf_counter(), _bytes_read()
-        df = daft_twinwds.read_twin_webdataset(self.root)
-        prompt = _caption_columns(df).get(PROMPT)
-        where = shown_where = None
-        if self.word is not None:
-            if prompt is None:
-                raise LayoutError(
-                    f"{self.root}: none of the columns {df.column_names} holds prompts; expected "
-                    "captions with a field 'prompt', or texts; leave the word out"
-                )
-            where = prompt.contains(self.word)
-            shown_where = f"{_source_of(df)}.contains({self.word!r})"
-            df = daft_twinwds.read_twin_webdataset(self.root, where=where)
-        shown_filter = None
-        if self.above is not None:
-            df = df.where(col("caption")["score"] > self.above)
-            shown_filter = f"col('caption')['score'] > {self.above}"
-        picture = self.picture_of(df)
-        df = df.select(KEY, URL, *([] if prompt is None else [prompt]), picture)
-        selection = Selection.from_dataframe(df)
-        seconds, read_after = time.perf_counter() - start, _bytes_read()
-        if not len(selection):
-            raise TwinWebDatasetError(
-                f"{self.root}: none of {len(everything)} prompts contains {self.word!r}; "
-                "expected at least one; try another word, upper and lower case differ"
-            )
-        return selection, QueryStep(
-            where=shown_where,
-            filter=shown_filter,
-            num_rows=len(everything),
-            num_kept=len(selection),
-            num_shards_kept=num_shards(selection),
-            kept_bytes=picture_bytes(selection),
-            read_bytes=None if None in (read_before, read_after) else read_after - read_before,
-            plan=read_plan(df),
-            seconds=seconds,
-        )
+    return selection, QueryStep(
+        word=word,
+        least_score=least_score,
+        num_rows=len(everything),
+        num_kept=len(selection),
+        num_shards_kept=count_shards(selection),
+        kept_bytes=picture_bytes(selection),
+        read_bytes=None if read_before is None or read_after is None else read_after - read_before,
+        plan=plan,
+        seconds=seconds,
+    )
 
 
+def picture_of(selection: Selection) -> str:
+    """Return the name of the column of pictures, the only media of the demo's selections."""
+    (name,) = selection.media
+    return name
+
+
+def count_shards(selection: Selection) -> int:
+    """Return how many shards the rows come from."""
+    return len(pc.unique(selection.table.column(URL)))
+
+
+def picture_bytes(selection: Selection) -> int:
+    """Return the size of all pictures, as their tars hold them."""
+    sizes = pc.struct_field(selection.table.column(picture_of(selection)), "size")
+    return pc.sum(sizes).as_py() or 0
+
+
+def read_plan(df: daft.DataFrame) -> ScanPlan:
+    """Return what Daft's optimised plan says about the scan of a query that has not run yet."""
+    text = io.StringIO()
+    df.explain(show_all=True, file=text)
+    optimised = text.getvalue().partition("== Optimized")[2].partition("== Physical")[0]
+    # Each entry begins after "|   "; Daft breaks long ones and indents what follows further.
+    entries = re.sub(r"\n\|    +", " ", optimised)
+    tasks = re.search(r"Num Scan Tasks = (\d+)", entries)
+    pushdowns = re.findall(r"^\|   (\w+) pushdown = (.+)$", entries, re.MULTILINE)
+    return ScanPlan(
+        num_tasks=int(tasks[1]) if tasks else None,
+        pushdowns={name.lower(): value.strip() for name, value in pushdowns},
+    )
+
+
+def printable(text: str | None) -> str | None:
+    """Return a text in one line, without what would move a terminal's cursor or change colours."""
+    if text is None:
+        return None
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _picture_column(df: daft.DataFrame, root: str) -> str:
+    for field in df.schema():
+        if field.dtype == PICTURES:
+            return str(field.name)
+    raise LayoutError(
+        f"{root}: the columns are {df.column_names}; expected one of pictures, which is a folder "
+        "of tars with .jpg, .png or similar members; check the path"
+    )
+
+
+def _caption_fields(df: daft.DataFrame) -> dict[str, Expression]:
+    """Return prompt, width and height, as far as a column of captions or texts has them."""
+    dtypes = {field.name: field.dtype for field in df.schema()}
+    for name, dtype in dtypes.items():
+        if dtype.is_struct() and dtype.fields.get(PROMPT) == TEXT:
+            sides = [
+                side
+                for side in ("width", "height")
+                if side in dtype.fields and dtype.fields[side].is_integer()
+            ]
+            return {field: col(name)[field] for field in (PROMPT, *sides)}
+    texts = [name for name, dtype in dtypes.items() if dtype == TEXT and name not in (KEY, URL)]
+    return {PROMPT: col(texts[0])} if texts else {}
+
+
+def _preview(row: Mapping[str, Any], picture: str) -> PreviewRow:
+    ref = row[picture]
+    return PreviewRow(
+        key=printable(row[KEY]) or "",
+        prompt=printable(row.get(PROMPT)),
+        width=row.get("width"),
+        height=row.get("height"),
+        tar=printable(Path(ref.path).name) or "",
+        position=ref.position,
+        size=ref.size,
+    )
+
+
+def _bytes_read() -> int | None:
+    if not IO_COUNTERS.is_file():
+        return None
+    return int(IO_COUNTERS.read_text().split()[1])

@@ -26,10 +26,11 @@ __all__ = [
 class ScanPlan:
     """What Daft's optimised plan says about the scan; nothing is added to it."""
 
-    num_tasks: int
-    """Scan tasks, one per shard."""
+    num_tasks: int | None
+    """Scan tasks, one per shard; None where the plan does not say."""
     pushdowns: Mapping[str, str]
-    """``"projection"``, ``"filter"``, ``"limit"`` -> what the plan prints behind it."""
+    """``"projection"``, ``"filter"``, ``"limit"``, as far as there are any, -> what the plan
+    prints behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,12 @@ class PreviewRow:
     width: int | None
     """Pixels, as the caption claims."""
     height: int | None
-    picture: str
-    """Tar, first byte and bytes of the picture."""
+    tar: str
+    """Base name of the tar that holds the picture."""
+    position: int
+    """First byte of the picture in it."""
+    size: int
+    """Bytes of the picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,7 @@ class TableStep:
     """Rows in the whole table."""
     plan: ScanPlan
     seconds: float
+    """Time for running the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +89,10 @@ class QueryStep:
     """What the query kept, and what it did not have to touch."""
 
     step: ClassVar[str] = "query"
-    where: str | None
-    """Condition that was given to ``read_twin_webdataset``."""
-    filter: str | None
-    """Condition that was given to ``DataFrame.where``."""
+    word: str | None
+    """Word that the prompts that were kept hold, asked for by ``read_twin_webdataset(where=)``."""
+    least_score: float | None
+    """Score that the captions that were kept have at least, asked for by ``DataFrame.where``."""
     num_rows: int
     """Rows before the query."""
     num_kept: int
@@ -95,9 +101,10 @@ class QueryStep:
     kept_bytes: int
     """Bytes of the pictures that were kept: all that streaming will read."""
     read_bytes: int | None
-    """Bytes that the process read during the query, as Linux counts them; else None."""
+    """Bytes that the process read while the query ran, as Linux counts them; else None."""
     plan: ScanPlan
     seconds: float
+    """Time for running the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

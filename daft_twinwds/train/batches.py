@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Lock
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from daft_twinwds.errors import DecodeError, TwinWebDatasetError
+from daft_twinwds.errors import DecodeError, StorageError, TwinWebDatasetError
 from daft_twinwds.query.schema import KEY
 from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.train.batch_memory import BatchMemory, Pixels, ShapeMismatchError
 from daft_twinwds.train.images import DecodeImage
 from daft_twinwds.train.selection import FileRef, Selection
 
@@ -70,6 +67,8 @@ class FeedReport:
     """Bytes of media read."""
     skipped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows left out."""
+    last_skipped: str = ""
+    """What was wrong with the row that was left out last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +86,9 @@ class Feed:
         """Yield batches in the order of ``places``.
 
         While the caller works on a batch, the next ``prefetch_batches`` are made, never more.
-        Pictures are decoded into the batch's own memory. Closing the iterator stops the threads
-        after the pictures that they are at.
+        Pictures are decoded into the batch's own memory, which goes, or serves a later batch, when
+        the caller drops it. Closing the iterator stops the threads after the pictures that they
+        are at.
 
         Args:
             places: Row numbers.
@@ -96,162 +96,200 @@ class Feed:
 
         Yields:
             Column -> values: pictures as uint8 (batch, height, width, channels), all else as
-            lists. Only the last batch may be smaller than ``batch_size``.
+            lists. Only the last batch may be smaller than ``batch_size``: with ``skip_bad``, rows
+            from behind take the places of bad ones.
 
         Raises:
-            DecodeError: A picture cannot be decoded, or differs in shape from its batch.
+            DecodeError: A picture cannot be decoded, or differs in shape from its batch; or, with
+                ``skip_bad``, there are places but not one of them can be read.
             StorageError: A byte range cannot be read.
         """
-        rest = iter(places)
-        pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="daft-twinwds-decode")
-        window: deque[_Batch] = deque()
+        work = _Work(self, places, report)
         try:
-            while True:
-                while len(window) <= self.prefetch_batches:
-                    chosen = list(islice(rest, self.batch_size))
-                    if not chosen:
-                        break
-                    window.append(_Batch(self, pool, chosen))
-                if not window:
-                    break
-                batch = window.popleft().finish(rest, report)
-                if batch is not None:
-                    yield batch
-                    # The caller decides how long a batch lives.
-                    del batch
+            # Unlike a variable of this frame, neither of the two holds on to the batch.
+            yield from iter(work.next_batch, None)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        if report.skipped and not report.rows:
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in report.skipped.items())
+            work.stop()
+
+
+class _Work:
+    """One pass over the places: threads, and a window of batches in the making."""
+
+    def __init__(self, feed: Feed, places: Sequence[int], report: FeedReport) -> None:
+        self._feed = feed
+        self._num_places = len(places)
+        self._rest = iter(places)
+        self._report = report
+        self._rows = 0
+        self._window: deque[_Batch] = deque()
+        self._pool = ThreadPoolExecutor(feed.num_threads, thread_name_prefix="daft-twinwds-decode")
+        self._memories = {
+            name: BatchMemory()
+            for name, decoder in feed.decoders.items()
+            if isinstance(decoder, DecodeImage)
+        }
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for memory in self._memories.values():
+            memory.close()
+
+    def next_batch(self) -> dict[str, Any] | None:
+        """Return the next batch that has rows, or None at the end."""
+        while True:
+            while len(self._window) <= self._feed.prefetch_batches:
+                places = list(islice(self._rest, self._feed.batch_size))
+                if not places:
+                    break
+                self._window.append(_Batch(self._feed, places, self._memories, self._pool))
+            if not self._window:
+                self._check_rows()
+                return None
+            rows, batch = self._window.popleft().finish(self._spare_place, self._report)
+            self._rows += rows
+            if rows:
+                return batch
+
+    def _spare_place(self) -> int | None:
+        """Take a place from behind: one that no batch has yet, else the last batch's last."""
+        place = next(self._rest, None)
+        if place is None and self._window:
+            place = self._window[-1].give_up()
+            if not self._window[-1].places:
+                self._window.pop()
+        return place
+
+    def _check_rows(self) -> None:
+        if self._num_places and not self._rows:
             raise DecodeError(
-                f"{self.selection!r}: not one row of {len(places)} could be read ({reasons}); "
-                "expected some; pass on_error='raise' to see the first reason"
+                f"{self._feed.selection!r}: not one of this reader's {self._num_places} rows could "
+                f"be read; expected some; the last one: {self._report.last_skipped}"
             )
 
 
 class _Batch:
     """One batch in the making."""
 
-    def __init__(self, feed: Feed, pool: ThreadPoolExecutor, places: list[int]) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        places: list[int],
+        memories: Mapping[str, BatchMemory],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self.places = places
         self._feed = feed
         self._rows: list[dict[str, Any] | None] = list(feed.selection.rows(places))
-        self._pixels = {
-            name: _Pixels(len(places))
-            for name, decoder in feed.decoders.items()
-            if isinstance(decoder, DecodeImage)
-        }
-        self._jobs = [
-            pool.submit(self._fill, slot, row) for slot, row in enumerate(self._rows) if row
-        ]
+        self._pixels = {name: Pixels(memory, len(places)) for name, memory in memories.items()}
+        self._jobs = deque(
+            pool.submit(_fill, row, feed.decoders, self._pixels, slot)
+            for slot, row in enumerate(self._rows)
+            if row is not None
+        )
 
-    def finish(self, rest: Iterator[int], report: FeedReport) -> dict[str, Any] | None:
-        """Wait for all samples; put others from ``rest`` in the place of bad ones."""
-        for slot, job in enumerate(self._jobs):
+    def give_up(self) -> int:
+        """Leave the last place to another batch."""
+        self._jobs.pop().cancel()
+        self._rows.pop()
+        return self.places.pop()
+
+    def finish(
+        self, spare_place: Callable[[], int | None], report: FeedReport
+    ) -> tuple[int, dict[str, Any]]:
+        """Wait for all samples; put spare ones in the place of bad ones.
+
+        Returns:
+            How many rows there are, and the batch; without rows it has no columns.
+        """
+        for slot in range(len(self.places)):
             try:
-                report.bytes += job.result()
+                # An error holds on to the frames that it passed, and so to the batch's memory: if
+                # this frame held the job, and so the error, both would wait for the collector.
+                report.bytes += self._jobs.popleft().result()
             except TwinWebDatasetError as error:
-                self._replace(slot, error, rest, report)
+                self._leave_out(error, report)
+                self._rows[slot] = self._spare_row(slot, spare_place, report)
         slots = [slot for slot, row in enumerate(self._rows) if row is not None]
-        report.rows += len(slots)
-        if not slots:
-            return None
         rows = [row for row in self._rows if row is not None]
+        report.rows += len(rows)
         media = self._feed.selection.media
-        names = [name for name in rows[0] if name not in media or name in self._feed.decoders]
-        return {
+        names = [
+            name
+            for name in (rows[0] if rows else ())
+            if name not in media or name in self._feed.decoders
+        ]
+        return len(rows), {
             name: self._pixels[name].of(slots)
             if name in self._pixels
             else [row[name] for row in rows]
             for name in names
         }
 
-    def _replace(
-        self, slot: int, error: TwinWebDatasetError, rest: Iterator[int], report: FeedReport
-    ) -> None:
-        while True:
-            if not self._feed.skip_bad or isinstance(error, ShapeMismatchError):
-                for job in self._jobs:
-                    job.cancel()
-                raise error
-            report.skipped[type(error).__name__] += 1
-            logger.warning("skipped: %s", error)
-            self._rows[slot] = None
-            place = next(rest, None)
-            if place is None:
-                return
+    def _spare_row(
+        self, slot: int, spare_place: Callable[[], int | None], report: FeedReport
+    ) -> dict[str, Any] | None:
+        while (place := spare_place()) is not None:
             (row,) = self._feed.selection.rows([place])
             try:
-                report.bytes += self._fill(slot, row)
-            except TwinWebDatasetError as next_error:
-                error = next_error
+                report.bytes += _fill(row, self._feed.decoders, self._pixels, slot)
+            except TwinWebDatasetError as error:
+                self._leave_out(error, report)
             else:
-                self._rows[slot] = row
-                return
+                return row
+        return None
 
-    def _fill(self, slot: int, row: dict[str, Any]) -> int:
-        """Read and decode one sample's media into its place; return the bytes read."""
-        size = 0
-        for name, decoder in self._feed.decoders.items():
-            ref: FileRef | None = row[name]
-            if ref is None:
-                raise DecodeError(
-                    f"{row[KEY]!r}: {name} is null; expected a file; drop such rows by "
-                    f"where(col({name!r}).not_null())"
-                )
+    def _leave_out(self, error: TwinWebDatasetError, report: FeedReport) -> None:
+        if not self._feed.skip_bad or isinstance(error, ShapeMismatchError):
+            raise error
+        report.skipped[type(error).__name__] += 1
+        # As text: what keeps log records must not keep the batch's memory.
+        report.last_skipped = str(error)
+        logger.warning("skipped: %s", report.last_skipped)
+
+
+def _fill(
+    row: dict[str, Any],
+    decoders: Mapping[str, Decoder],
+    pixels: Mapping[str, Pixels],
+    slot: int,
+) -> int:
+    """Read and decode one sample's media into its place; return the bytes read."""
+    size = 0
+    for name, decoder in decoders.items():
+        ref: FileRef | None = row[name]
+        if ref is None:
+            raise DecodeError(
+                f"{row[KEY]!r}: {name} is null; expected a file; drop such rows by "
+                f"where(col({name!r}).not_null())"
+            )
+        try:
             data = _read(ref)
             size += len(data)
-            try:
-                if name in self._pixels:
-                    assert isinstance(decoder, DecodeImage)
-                    shape = decoder.shape(data)
-                    decoder.into(data, self._pixels[name].slot(slot, shape))
-                else:
-                    row[name] = decoder(data)
-            except ShapeMismatchError:
-                raise
-            except Exception as error:
-                # Decoders are the caller's too: whatever they raise is told with its place.
-                kind = "" if isinstance(error, TwinWebDatasetError) else f"{type(error).__name__}: "
-                raise DecodeError(
-                    f"{ref.path}: {row[KEY]!r} ({name}, {len(data)} bytes at byte "
-                    f"{ref.position}): {kind}{error}"
-                ) from error
-        return size
-
-
-class ShapeMismatchError(DecodeError):
-    """Pictures of one batch differ in shape: a matter of the batch, not of a bad sample."""
-
-
-class _Pixels:
-    """The memory of a batch's pictures, made when the first shape is known."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._pixels: NDArray[np.uint8] | None = None
-        self._lock = Lock()
-
-    def slot(self, slot: int, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-        """Return the memory of one picture."""
-        with self._lock:
-            if self._pixels is None:
-                self._pixels = np.empty((self._rows, *shape), np.uint8)
-        if self._pixels.shape[1:] != shape:
-            raise ShapeMismatchError(
-                f"pictures of {self._pixels.shape[1:]} and {shape} (height, width, channels) in "
-                "one batch; expected one shape; pass decode={...: DecodeImage(size=(height, "
-                "width))}, or batch_size=None to get samples one by one"
+            if isinstance(decoder, DecodeImage):
+                decoder.into(data, pixels[name].slot(slot, decoder.shape(data)))
+            else:
+                row[name] = decoder(data)
+        except MemoryError:  # says nothing about the sample
+            raise
+        except Exception as error:
+            # Decoders are the caller's too: whatever they raise is told with its place.
+            known = (StorageError, ShapeMismatchError)
+            kind = next((kind for kind in known if isinstance(error, kind)), DecodeError)
+            name_of_error = (
+                "" if isinstance(error, TwinWebDatasetError) else f"{type(error).__name__}: "
             )
-        memory: NDArray[np.uint8] = self._pixels[slot]
-        return memory
-
-    def of(self, slots: list[int]) -> NDArray[np.uint8]:
-        """Return the pictures of these slots; all of them without a copy."""
-        assert self._pixels is not None
-        return self._pixels if len(slots) == self._rows else self._pixels[slots]
+            reason = str(error).removeprefix(f"{ref.path}: ")
+            raise kind(
+                f"{ref.path}: {row[KEY]!r} ({name}, byte {ref.position}): {name_of_error}{reason}"
+            ) from error
+    return size
 
 
 def _read(ref: FileRef) -> bytes:
-    with LocalFile(ref.path) as file:
+    # Daft takes what follows literally, without percent-decoding.
+    path = ref.path.removeprefix("file://")
+    if "://" in path:
+        raise StorageError("this version reads local files only; copy or mount the data set")
+    with LocalFile(path) as file:
         size = len(file) - ref.position if ref.size is None else ref.size
         return file.read(ref.position, size)

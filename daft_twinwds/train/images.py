@@ -71,7 +71,7 @@ class DecodeImage:
     """RGB colour that "L" and "RGB" lay transparent pixels over; None drops the alpha unseen."""
     max_pixels: int = 16384 * 16384
     """Largest height x width that a header may claim; checked before memory is taken. PiD allows
-    933_120_000. WebP stops at Pillow's own limit, if that is lower."""
+    933_120_000. WebP and some GIFs stop at twice Pillow's own limit, if that is lower."""
     strict: bool = True
     """Refuse JPEGs and PNGs that were cut or damaged though something could be shown. Other
     formats always do."""

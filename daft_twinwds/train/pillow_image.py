@@ -2,8 +2,8 @@
 
 No switch of Pillow is touched. Its size limit is one number for the whole process and warns from
 half of it on; so files are opened by their plugins' classes, which do not ask for it, and sizes
-are checked by our own limit, before. (The WebP plugin asks all the same: WebP pictures above
-Pillow's limit, 178,956,970 pixels unless it was changed, are an error.)
+are checked by our own limit, before. (Two plugins ask all the same: WebP and some GIFs above twice
+`PIL.Image.MAX_IMAGE_PIXELS`, 178,956,970 pixels unless that was changed, are an error.)
 """
 
 import io

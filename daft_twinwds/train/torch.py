@@ -22,6 +22,9 @@ __all__ = ["TwinIterDataset", "to_torch_iter_dataset"]
 NUMPY_TYPES: Mapping[pa.DataType, type[np.generic]] = {
     pa.bool_(): np.bool_,
     pa.uint8(): np.uint8,
+    pa.uint16(): np.uint16,
+    pa.uint32(): np.uint32,
+    pa.uint64(): np.uint64,
     pa.int8(): np.int8,
     pa.int16(): np.int16,
     pa.int32(): np.int32,
@@ -154,12 +157,9 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
             prefetch_batches=max(self._prefetch_batches, 0 if self._batch_size else threads),
             skip_bad=self._on_error == "skip",
         )
-        for batch in feed.batches(partition.slice_of(len(self.selection)), self._report):
-            item = {name: self._to_torch(name, values) for name, values in batch.items()}
-            del batch
-            yield item if self._batch_size else {name: first[0] for name, first in item.items()}
-            # The consumer decides how long a batch lives.
-            del item
+        # The consumer decides how long a batch lives: no variable of this frame holds on to it.
+        places = partition.slice_of(len(self.selection))
+        yield from map(self._to_item, feed.batches(places, self._report))
 
     def report(self) -> dict[str, Any]:
         """Return what this process has read so far.
@@ -183,6 +183,10 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
                 "(the pictures are decoded in threads anyway)"
             )
         return replace(self.partition, worker=info.id, num_workers=info.num_workers)
+
+    def _to_item(self, batch: dict[str, Any]) -> dict[str, Any]:
+        item = {name: self._to_torch(name, values) for name, values in batch.items()}
+        return item if self._batch_size else {name: values[0] for name, values in item.items()}
 
     def _to_torch(self, name: str, values: Any) -> Any:
         if isinstance(values, np.ndarray):

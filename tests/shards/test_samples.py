@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daft_twinwds.errors import AlignmentError, TarFormatError
@@ -92,6 +92,11 @@ def test_key_and_suffix_make_the_name_again(name: str, key_split: KeySplit) -> N
 
 
 @given(names=st.lists(NAMES, max_size=6), key_split=KEY_SPLITS)
+@example(names=["a.jpg", ".jpg"], key_split="last")
+@example(names=["a.jpg", "..jpg"], key_split="last")
+@example(names=["a.jpg", "b/.jpg"], key_split="last")
+@example(names=["a.jpg", "b.c/jpg"], key_split="last")
+@example(names=["a.jpg", "b."], key_split="last")
 def test_many_names_split_as_each_alone(names: list[str], key_split: KeySplit) -> None:
     keys, suffixes = samples_module._split_names(names, key_split)
 

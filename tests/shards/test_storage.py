@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daft_twinwds.errors import StorageError
@@ -68,6 +68,7 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     read_ahead=st.integers(0, 100),
     max_gap=st.integers(0, 50),
 )
+@example(slices=[slice(1, None), slice(1, 0)], read_ahead=0, max_gap=0)
 def test_slices_are_those_of_bytes(
     short_path: str, slices: list[slice], read_ahead: int, max_gap: int
 ) -> None:
@@ -128,9 +129,12 @@ def test_a_file_is_as_long_as_it_was_when_opened(tmp_path: Path) -> None:
         assert file.data() == b"first"
 
 
-def test_close_headers_are_read_ahead(path: str, calls: Calls) -> None:
+@pytest.mark.parametrize("distance", [1024, 700], ids=["on-the-border", "across-the-border"])
+def test_close_headers_are_read_ahead(path: str, calls: Calls, distance: int) -> None:
+    num_bytes = 4 * storage.READ_AHEAD - 4096
+
     with LocalFile(path) as file:
-        for start in range(0, 1 << 18, 1024):
+        for start in range(0, num_bytes, distance):
             assert file[start : start + 512] == CONTENT[start : start + 512]
 
     assert [size for _, size in calls] == [storage.READ_AHEAD] * 4

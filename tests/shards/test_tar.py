@@ -79,16 +79,13 @@ def long_name(name: bytes, kind: bytes = b"L") -> bytes:
     return member(b"././@LongLink", name + b"\0", kind, magic=GNU)
 
 
-def packed(
-    *entries: tuple[str | tarfile.TarInfo, bytes], tar_format: int = tarfile.USTAR_FORMAT
-) -> bytes:
+def packed(*files: tuple[str, bytes], tar_format: int = tarfile.USTAR_FORMAT) -> bytes:
     """Return a tar as Python's ``tarfile`` writes it."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tar_format) as tar:
-        for head, payload in entries:
-            info = tarfile.TarInfo(head) if isinstance(head, str) else head
-            if info.isreg():
-                info.size = len(payload)
+        for name, payload in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(payload)
             tar.addfile(info, io.BytesIO(payload))
     return file.getvalue()
 

@@ -1,0 +1,122 @@
+"""Packing folders of raw files, against a plain loop over ``tarfile`` that writes the same shards.
+
+The loop gets its files listed and paired, classifies nothing, syncs nothing and cannot be resumed.
+
+Run: python benchmarks/bench_pack.py [--files 10000] [--shard-size 20] [--workers 2]
+         [--data FOLDER_OF_A_TWIN_DATA_SET]
+"""
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from daft_twinwds.testing import encode_jpeg
+from daft_twinwds.tools.pack import PackReport, pack
+from daft_twinwds.tools.pack_plan import iter_plan
+from twins import WORDS
+
+MODALITIES = ("caption", "image")
+
+
+def make_small_files(root: Path, count: int) -> None:
+    """Write pairs of a small JPEG, different in size from file to file, and a caption."""
+    import numpy as np
+
+    draw = random.Random(0)
+    pixels = np.random.default_rng(0).integers(0, 256, (96, 128, 3), np.uint8)
+    picture = encode_jpeg(pixels)
+    for modality in MODALITIES:
+        (root / modality).mkdir(parents=True)
+    for number in range(count):
+        # What follows a JPEG's end marker is nobody's pixels.
+        (root / "image" / f"id_{number}.jpg").write_bytes(picture + bytes(draw.randrange(4000)))
+        caption = json.dumps({"prompt": " ".join(draw.choices(WORDS, k=80))})
+        (root / "caption" / f"id_{number}.json").write_text(caption)
+
+
+def unpack(data: Path, root: Path) -> None:
+    for tar in sorted(data.rglob("*.tar")):
+        modality = tar.parts[-3]
+        with tarfile.open(tar) as archive:
+            archive.extractall(root / modality, filter="data")
+
+
+def plain_loop(source: Path, plan: Path, output: Path) -> None:
+    """Write the tars of a plan as a script would."""
+    for shard in iter_plan(str(plan)):
+        for modality in MODALITIES:
+            path = output / shard.tar(modality)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+                for name, (file, _) in shard.members(modality):
+                    tar.add(source / modality / file, name)
+
+
+def seconds_of(function: Callable[[], object], output: Path) -> float:
+    shutil.rmtree(output, ignore_errors=True)
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def compare(what: str, source: Path, *, shard_size: int, workers: int, classify: bool) -> None:
+    ours, theirs = source.parent / "ours", source.parent / "theirs"
+    reports: list[PackReport] = []
+
+    def run_ours() -> None:
+        reports.append(
+            pack(
+                source,
+                ours,
+                shard_size=shard_size,
+                num_workers=workers,
+                classify_aspect_ratio=classify,
+            )
+        )
+
+    our_time = min(seconds_of(run_ours, ours) for _ in range(3))
+    memory = peak_mb()
+    their_time = min(seconds_of(lambda: plain_loop(source, ours, theirs), theirs) for _ in range(3))
+    report = reports[-1]
+    print(
+        f"{what}, {report.num_samples} samples, {report.num_bytes / 1e6:.0f} MB, "
+        f"{report.num_shards} shards, aspect ratios {'read' if classify else 'not read'}: "
+        f"daft_twinwds {our_time:.2f} s with {workers} workers, tarfile {their_time:.2f} s: "
+        f"{their_time / our_time:.1f} times as fast; peak memory {memory:.0f} MB"
+    )
+
+
+def peak_mb() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000, help="pairs of small files")
+    parser.add_argument("--shard-size", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--data", type=Path, help="a twin data set whose files are packed as well")
+    args = parser.parse_args()
+    options = {"shard_size": args.shard_size, "workers": args.workers}
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "small" / "raw"
+        make_small_files(source, args.files)
+        for classify in (False, True):
+            compare("small files", source, classify=classify, **options)
+        if args.data:
+            source = Path(folder) / "large" / "raw"
+            unpack(args.data, source)
+            compare("files of --data", source, classify=True, **options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Writes ``wdinfo.json``, as PiD's loader and ours read it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from daft_twinwds.shards.manifest import MANIFEST_NAME
+from daft_twinwds.shards.new_file import new_file
+
+__all__ = ["write_manifest"]
+
+
+def write_manifest(
+    leaf: str, *, modalities: Sequence[str], names: Sequence[str], counts: Sequence[int]
+) -> None:
+    """Write the manifest of one leaf; what is listed must be there by then.
+
+    Args:
+        leaf: Folder of the leaf; its absolute path is written into the manifest.
+        modalities: Folders below it.
+        names: Tars below each of those, ``part_000000/000000.tar``.
+        counts: Samples of each tar.
+
+    Raises:
+        StorageError: The folder cannot be written to.
+
+    Source:
+        ``wdinfo.json`` as written by PiD's ``scripts/sharding_wds.py``.
+    """
+    content = {
+        "data_keys": list(modalities),
+        "data_list": list(names),
+        "data_list_key_count": list(counts),
+        "root": str(Path(leaf).resolve()),
+        "total_key_count": sum(counts),
+    }
+    with new_file(f"{leaf}/{MANIFEST_NAME}") as file:
+        file.write(json.dumps(content, indent=2).encode())

@@ -1,0 +1,70 @@
+"""Files that appear under their names only when they are whole and on the disk.
+
+Readers leave hidden names out, so that the half of a killed writer is never taken for a shard.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from daft_twinwds.errors import StorageError
+
+__all__ = ["new_file", "sync_folder"]
+
+_BUFFER = 1 << 20
+"""Bytes collected before a call to the disk; small members and their headers share one."""
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[BinaryIO]:
+    """Yield a file to write, which replaces ``path`` when the block ends without an error.
+
+    The bytes go to a hidden name in the same folder, reach the disk, and are renamed. After an
+    error nothing is left; after a kill only the hidden file is, which the next try overwrites.
+
+    Args:
+        path: Where the file is to be; missing folders are made.
+
+    Raises:
+        StorageError: The disk is full or fails, or the folder may not be written to.
+    """
+    whole = Path(path)
+    part = whole.with_name(f".{whole.name}.tmp")
+    try:
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb", buffering=_BUFFER) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(whole)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def sync_folder(path: str) -> None:
+    """Have the names in a folder reach the disk, so that renamed files survive a power cut.
+
+    Raises:
+        StorageError: The folder is not there, or the disk fails.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be written ({error.strerror}); expected a writable folder with room; "
+        "check the disk and the permissions"
+    )
