@@ -15,15 +15,17 @@ from daft_twinwds.query import report
 from daft_twinwds.query._daft import column_of, filter_batch, make_batch, make_file_series
 from daft_twinwds.query.scan import Scan
 from daft_twinwds.query.schema import KEY, URL, Column
-from daft_twinwds.query.text import parse_texts, read_texts
+from daft_twinwds.query.text import MAX_TEXT_BYTES, parse_texts, read_texts
 from daft_twinwds.shards.align import Alignment, align
 from daft_twinwds.shards.layout import Shard
 from daft_twinwds.shards.sample_keys import load_sample_keys
-from daft_twinwds.shards.samples import Samples, read_samples, split_name
+from daft_twinwds.shards.samples import BadKey, Samples, read_samples
 from daft_twinwds.shards.storage import LocalFile
 
 __all__ = ["count_shard", "scan_shard"]
 
+ODD_SUFFIX = "suffix that does not fit its column"
+LARGE_TEXT = "text larger than MAX_TEXT_BYTES"
 BAD_TEXT = "text that could not be parsed"
 DAMAGED_TAR = "damaged tar"
 
@@ -102,6 +104,8 @@ class _Reading:
             self._counts.update(samples.notes)
             if samples.fault is not None:
                 report.count({DAMAGED_TAR: 1}, where=str(samples.fault))
+            for bad in samples.bad.values():
+                report.logger.warning("%s", bad.message)
         self._counts.update((self._whole or self.lead).dropped)
         report.count(self._counts, where=self._shard.url)
 
@@ -186,19 +190,20 @@ class _Reading:
             return samples
         odd = {
             place
-            for place, name in enumerate(samples.names)
-            if split_name(name, policy.key_split)[1] not in column.suffixes
+            for place in range(len(samples.names))
+            if samples.suffix_of(place) not in column.suffixes
         }
         place = min(odd)
         message = (
             f"{samples.path}: member {samples.names[place]!r} at byte {samples.positions[place]} "
-            f"has the suffix {split_name(samples.names[place], policy.key_split)[1]!r}; the "
+            f"has the suffix {samples.suffix_of(place)!r}; the "
             f"column {column.name!r} holds {column.dtype} from {_listed(column.suffixes)}; move "
             f"it to another modality, or pass schema={{{column.name!r}: daft.DataType.file()}}"
         )
         if policy.on_error == "raise":
             raise SchemaError(message)
-        return samples.without(odd, bad={samples.keys[place]: message for place in odd})
+        bad = BadKey(ODD_SUFFIX, message)
+        return samples.without(odd, bad={samples.keys[place]: bad for place in odd})
 
     def _make(
         self, columns: Sequence[Column], alignment: Alignment, places: NDArray[np.int64]
@@ -220,11 +225,9 @@ class _Reading:
     def _files_of(self, column: Column, own: NDArray[np.int64]) -> Series:
         samples = self._samples[column.name]
         valid = own >= 0
-        if not len(samples.keys):
-            own, positions = own, np.zeros(1, np.int64)
-            sizes = positions
-        else:
-            positions, sizes = samples.positions, samples.sizes
+        positions, sizes = samples.positions, samples.sizes
+        if not len(positions):
+            positions = sizes = np.zeros(1, np.int64)  # what -1, for null, then points at
         return make_file_series(
             column.name,
             column.dtype,
@@ -237,6 +240,13 @@ class _Reading:
     def _texts_of(self, column: Column, own: NDArray[np.int64]) -> tuple[Series, list[int]]:
         samples = self._samples[column.name]
         present = np.flatnonzero(own >= 0)
+        skipped: list[int] = []
+        if self._scan.policy.on_error == "skip":
+            is_large = samples.sizes[own[present]] > MAX_TEXT_BYTES
+            skipped, present = present[is_large].tolist(), present[~is_large]
+            for row in skipped:
+                place = f"{samples.path}: {samples.names[own[row]]!r}"
+                report.count({LARGE_TEXT: 1}, where=place)
         held = own[present].tolist()
         documents = (
             read_texts(self._files[column.name], samples, held, column=column.name) if held else []
@@ -260,9 +270,8 @@ class _Reading:
             places = np.full(len(own), -1, np.int64)
             places[present] = np.arange(len(present))
             values = values.take(pa.array(places, mask=places < 0))
-        return Series.from_arrow(values, column.name).cast(column.dtype), present[
-            list(parsed.bad)
-        ].tolist()
+        skipped += present[list(parsed.bad)].tolist()
+        return Series.from_arrow(values, column.name).cast(column.dtype), skipped
 
 
 def _select(columns: dict[str, Series], rows: NDArray[np.int64]) -> dict[str, Series]:

@@ -15,7 +15,7 @@ from daft_twinwds.query.schema import Column
 from daft_twinwds.shards.samples import Samples
 from daft_twinwds.shards.storage import LocalFile
 
-__all__ = ["ExtraFields", "OnError", "Parsed", "parse_texts", "read_texts"]
+__all__ = ["MAX_TEXT_BYTES", "ExtraFields", "OnError", "Parsed", "parse_texts", "read_texts"]
 
 OnError = Literal["raise", "skip"]
 ExtraFields = Literal["error", "ignore"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daft_twinwds.errors import AlignmentError
-from daft_twinwds.shards.samples import DUPLICATE, Samples
+from daft_twinwds.shards.samples import Samples
 
 __all__ = ["Alignment", "OnMissing", "align"]
 
@@ -57,10 +57,8 @@ def align(
         AlignmentError: Twins disagree on the keys and ``on_missing="error"``.
     """
     first = next(iter(twins.values()))
-    spoilt = {key for samples in twins.values() for key in samples.bad}
-    dropped: Counter[str] = Counter()
-    if spoilt:
-        dropped[DUPLICATE] = len(spoilt)
+    spoilt = {key: bad.reason for samples in twins.values() for key, bad in samples.bad.items()}
+    dropped = Counter(spoilt.values())
     same = all(samples.keys == first.keys for samples in twins.values())
     if same and wanted is None:
         places = np.arange(len(first.keys), dtype=np.int64)

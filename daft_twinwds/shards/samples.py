@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,22 @@ from daft_twinwds.errors import AlignmentError, TarFormatError
 from daft_twinwds.shards.storage import LocalFile
 from daft_twinwds.shards.tar import Members, read_members
 
-__all__ = ["KeySplit", "Samples", "read_samples", "split_name"]
+__all__ = ["BadKey", "KeySplit", "Samples", "read_samples", "split_name"]
 
 KeySplit = Literal["last", "first"]
 
 NO_SUFFIX = "member without a suffix"
 DUPLICATE = "duplicate key"
 SURPLUS = "surplus copy of a member"
+
+
+class BadKey(NamedTuple):
+    """Why a key becomes no row."""
+
+    reason: str
+    """What it is counted as."""
+    message: str
+    """Where it is, what was found, what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +46,8 @@ class Samples:
     """Bytes of each payload."""
     suffixes: frozenset[str] = frozenset()
     """Suffixes that occur, lower-case."""
-    bad: Mapping[str, str] = field(default_factory=dict)
-    """Keys that this tar spoils, with the reason; only where bad samples are skipped."""
+    bad: Mapping[str, BadKey] = field(default_factory=dict)
+    """Keys that this tar spoils, and why; only where bad samples are skipped."""
     fault: TarFormatError | None = None
     """Where reading stopped; only where bad samples are skipped."""
     notes: Mapping[str, int] = field(default_factory=dict)
@@ -54,7 +63,7 @@ class Samples:
         self,
         places: Collection[int],
         *,
-        bad: Mapping[str, str] | None = None,
+        bad: Mapping[str, BadKey] | None = None,
         notes: Mapping[str, int] | None = None,
     ) -> "Samples":
         """Leave out the members at ``places``; ``bad`` keys and ``notes`` add to what there is."""
@@ -177,7 +186,7 @@ def _resolve_duplicates(
 
     dropped: set[int] = set()
     counts: Counter[str] = Counter()
-    bad: dict[str, str] = {}
+    bad: dict[str, BadKey] = {}
     for key, rows in rows_of.items():
         if len(rows) == 1:
             continue
@@ -195,7 +204,7 @@ def _resolve_duplicates(
             counts[SURPLUS] += len(rows) - 1
         else:
             dropped.update(rows)
-            bad[key] = message
+            bad[key] = BadKey(DUPLICATE, message)
     return samples.without(dropped, bad=bad, notes=counts)
 
 

@@ -60,7 +60,8 @@ class Interleaving:
         """Return how many of the first ``step`` steps each bucket has, (buckets,)."""
         counts = np.array(self.counts, np.int64)
         if self.key is None:
-            return np.minimum(np.maximum(step - np.cumsum(counts) + counts, 0), counts)
+            left: NDArray[np.int64] = step - np.cumsum(counts) + counts
+            return np.minimum(np.maximum(left, 0), counts)
         if step == counts.sum():
             return counts
         block = _block_of(self.counts, self.key, step)

@@ -280,7 +280,9 @@ def test_a_member_of_another_kind_is_refused_or_skipped(root: Path) -> None:
 
     with pytest.raises(DaftCoreException, match=r"id_2.npy.*suffix 'npy'"):
         df.collect()
+    daft_twinwds.reset_scan_report()
     assert "id_2" not in skipping.to_pydict()["__key__"]
+    assert daft_twinwds.scan_report() == {"suffix that does not fit its column": 1}
     as_files = daft_twinwds.read_twin_webdataset(root, schema={"image": daft.DataType.file()})
     assert as_files.count_rows() == 12
 
@@ -368,3 +370,20 @@ def test_many_shards_on_few_cpus_do_not_hang(tmp_path: Path, cpus: int) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "done"
+
+
+def test_a_text_too_large_to_hold_is_refused_or_skipped(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daft_twinwds.query.text.MAX_TEXT_BYTES", 2000)
+    monkeypatch.setattr("daft_twinwds.query.shard_scan.MAX_TEXT_BYTES", 2000)
+    df = daft_twinwds.read_twin_webdataset(root)
+    skipping = daft_twinwds.read_twin_webdataset(root, on_error="skip")
+    large = json.dumps({"prompt": "x" * 3000}).encode()
+    write_tar(shard_path(root, "caption", 0), [(f"id_{i}.json", large) for i in range(3)])
+    daft_twinwds.reset_scan_report()
+
+    with pytest.raises(DaftCoreException, match=r"id_0.json.*holds 3014 bytes"):
+        df.collect()
+    assert skipping.count_rows() == 9
+    assert daft_twinwds.scan_report() == {"text larger than MAX_TEXT_BYTES": 3}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daft_twinwds.errors import AlignmentError, TarFormatError
 from daft_twinwds.shards.align import Alignment, OnMissing, align
-from daft_twinwds.shards.samples import Samples, read_samples
+from daft_twinwds.shards.samples import BadKey, Samples, read_samples
 from daft_twinwds.shards.storage import LocalFile
 from daft_twinwds.testing import write_tar
 
@@ -36,7 +36,7 @@ def samples_of(
         names=[f"{key}.{SUFFIXES[column]}" for key in keys],
         positions=np.arange(len(keys), dtype=np.int64) * 1000,
         sizes=np.ones(len(keys), np.int64),
-        bad=dict.fromkeys(bad, "twice"),
+        bad=dict.fromkeys(bad, BadKey("duplicate key", "twice")),
         fault=TarFormatError(f"{path}: cut") if is_damaged else None,
     )
 

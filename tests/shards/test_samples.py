@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daft_twinwds.errors import AlignmentError, TarFormatError
 from daft_twinwds.shards import samples as samples_module
-from daft_twinwds.shards.samples import KeySplit, Samples, read_samples, split_name
+from daft_twinwds.shards.samples import BadKey, KeySplit, Samples, read_samples, split_name
 from daft_twinwds.shards.storage import LocalFile
 from daft_twinwds.testing import write_tar
 
@@ -215,8 +215,8 @@ def test_of_members_that_differ_none_stays_when_skipping(
     assert samples.keys == ["id_0", "id_2"]
     assert samples.names == ["id_0.jpg", "id_2.jpg"]
     assert samples.bad.keys() == {"id_1"}
-    assert str(path) in samples.bad["id_1"]
-    assert repr(copies[1][0]) in samples.bad["id_1"]
+    assert str(path) in samples.bad["id_1"].message
+    assert repr(copies[1][0]) in samples.bad["id_1"].message
     assert not samples.notes
 
 
@@ -293,12 +293,12 @@ def test_what_the_tar_lacks_and_holds_twice_is_counted_together(path: Path) -> N
 def test_leaving_out_adds_to_what_was_left_out_before(path: Path) -> None:
     samples = samples_of(path, [(f"id_{number}.jpg", b"x") for number in range(4)])
 
-    first = samples.without({1}, bad={"id_1": "odd"}, notes={"a": 1})
-    second = first.without({0, 2}, bad={"id_0": "odd too"}, notes={"a": 2, "b": 1})
+    first = samples.without({1}, bad={"id_1": BadKey("odd", "id_1")}, notes={"a": 1})
+    second = first.without({0, 2}, bad={"id_0": BadKey("odd", "id_0")}, notes={"a": 2, "b": 1})
 
     assert samples.keys == ["id_0", "id_1", "id_2", "id_3"]
     assert second.keys == ["id_2"]
     assert second.names == ["id_2.jpg"]
     assert second.positions.tolist() == [512 + 2 * 1024]
-    assert second.bad == {"id_1": "odd", "id_0": "odd too"}
+    assert second.bad == {"id_1": BadKey("odd", "id_1"), "id_0": BadKey("odd", "id_0")}
     assert second.notes == {"a": 3, "b": 1}

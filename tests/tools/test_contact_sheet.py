@@ -48,7 +48,7 @@ def test_thumbnail_keeps_the_shape_of_its_picture(
     assert tile(width, height).thumbnail.size == expected
 
 
-@given(sizes=st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=1, max_size=20))
+@given(sizes=st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=1, max_size=9))
 def test_thumbnails_lie_inside_the_sheet_and_apart(sizes: list[tuple[int, int]]) -> None:
     tiles = [tile(width, height) for width, height in sizes]
 
