@@ -94,7 +94,7 @@ def demo(
 ) -> None:
     """Query a small data set and stream what was kept on two ranks.
 
-    Paints 32 landscapes of 3840 x 2160 pixels with captions, shows them as a table, filters
+    Paints 24 landscapes of 3840 x 2160 pixels with captions, shows them as a table, filters
     the captions with Daft, decodes batches for two data-parallel ranks side by side, checks that
     no sample was lost or seen twice, and draws a contact sheet of what passed. Given --data, all
     of its samples are streamed, one by one, each picture at its own size.

@@ -13,8 +13,8 @@ from daft import col, lit
 from daft.datatype import MediaType
 from daft.expressions import Expression
 
+from daft_twinwds import read_twin_webdataset
 from daft_twinwds.errors import LayoutError, TwinWebDatasetError
-from daft_twinwds.query.read import read_twin_webdataset
 from daft_twinwds.tools.demo_steps import PreviewRow, QueryStep, ScanPlan, TableStep
 from daft_twinwds.train import Selection
 
@@ -45,15 +45,9 @@ def find_all(root: str) -> Selection:
 
     Raises:
         LayoutError: No modality holds pictures.
-        TwinWebDatasetError: There is no row.
     """
     df = read_twin_webdataset(root)
-    selection = Selection.from_dataframe(df.select(KEY, URL, _picture_column(df, root)))
-    if not len(selection):
-        raise TwinWebDatasetError(
-            f"{root}: holds no samples; expected at least one; check the path"
-        )
-    return selection
+    return Selection.from_dataframe(df.select(KEY, URL, _picture_column(df, root)))
 
 
 def look(root: str, *, num_rows: int) -> TableStep:
