@@ -26,3 +26,7 @@ def __getattr__(name: str) -> Any:
             f"{name} needs torch, which is not installed; pip install 'daft-twinwds[train]'"
         ) from error
     return to_torch_iter_dataset
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,7 @@
 """The memory of a batch's pictures: made when the first shape is known, used again when free."""
 
+from collections import deque
+from contextlib import suppress
 from threading import Lock
 
 import numpy as np
@@ -19,37 +21,39 @@ class ShapeMismatchError(DecodeError):
 class BatchMemory:
     """Memory for one batch after the other; what a batch leaves behind, a later one gets.
 
-    A batch's memory is free when no array and no tensor refers to it any more, not before. One
-    piece is kept free, which is all that batches of one shape need: never is more memory held than
-    the batches that are alive together had at their peak. Any thread may use it.
+    A batch's memory is free when no array and no tensor refers to it any more, not before. Fresh
+    memory is made only while none is free: together there is never more than the batches that were
+    alive at once, and never more than ``limit`` pieces are free. Any thread may use it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         # Fresh memory of this size comes from the kernel, which has to clear it first: that
-        # takes 10 to 60 % as long as to decode a picture into it.
-        self._free: NDArray[np.uint8] | None = None
-        self._lock = Lock()
+        # takes 10 to 60 % as long as to decode pictures into it.
+        #
+        # No lock: the garbage collector may drop a batch while this thread is in here, and what
+        # a deque does is done at once.
+        self._free: deque[NDArray[np.uint8]] = deque(maxlen=limit)
         self._closed = False
 
     def take(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         """Return writable, C-contiguous memory whose content is undefined."""
-        with self._lock:
-            memory, self._free = self._free, None
+        memory = None
+        with suppress(IndexError):
+            memory = self._free.pop()
         if memory is None or memory.shape != shape:
+            self._free.clear()
             memory = np.empty(shape, np.uint8)
         return np.asarray(_Lease(memory, self))
 
     def give_back(self, memory: NDArray[np.uint8]) -> None:
-        """Keep memory that nothing refers to any more for the next batch."""
-        with self._lock:
-            if not self._closed:
-                self._free = memory
+        """Keep memory that nothing refers to any more for a later batch."""
+        if not self._closed:
+            self._free.append(memory)
 
     def close(self) -> None:
         """Keep nothing any more; batches that are still alive stay as they are."""
-        with self._lock:
-            self._closed = True
-            self._free = None
+        self._closed = True
+        self._free.clear()
 
 
 class _Lease:

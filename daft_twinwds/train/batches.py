@@ -3,15 +3,20 @@
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from daft_twinwds.errors import DecodeError, StorageError, TwinWebDatasetError
+from daft_twinwds.errors import (
+    DecodeError,
+    MissingDependencyError,
+    StorageError,
+    TwinWebDatasetError,
+)
 from daft_twinwds.query.schema import KEY
-from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.shards.storage import read_range
 from daft_twinwds.train.batch_memory import BatchMemory, Pixels, ShapeMismatchError
 from daft_twinwds.train.images import DecodeImage
 from daft_twinwds.train.selection import FileRef, Selection
@@ -82,7 +87,7 @@ class Feed:
     prefetch_batches: int
     skip_bad: bool
 
-    def batches(self, places: Sequence[int], report: FeedReport) -> Iterator[dict[str, Any]]:
+    def batches(self, places: Sequence[int], report: FeedReport) -> Generator[dict[str, Any]]:
         """Yield batches in the order of ``places``.
 
         While the caller works on a batch, the next ``prefetch_batches`` are made, never more.
@@ -124,7 +129,8 @@ class _Work:
         self._window: deque[_Batch] = deque()
         self._pool = ThreadPoolExecutor(feed.num_threads, thread_name_prefix="daft-twinwds-decode")
         self._memories = {
-            name: BatchMemory()
+            # Beside those ahead, one batch is waited for and one is the caller's.
+            name: BatchMemory(limit=feed.prefetch_batches + 2)
             for name, decoder in feed.decoders.items()
             if isinstance(decoder, DecodeImage)
         }
@@ -207,17 +213,17 @@ class _Batch:
                 # this frame held the job, and so the error, both would wait for the collector.
                 report.bytes += self._jobs.popleft().result()
             except TwinWebDatasetError as error:
-                self._leave_out(error, report)
+                if not self._may_skip(error):
+                    raise
+                _count(error, report)
                 self._rows[slot] = self._spare_row(slot, spare_place, report)
         slots = [slot for slot, row in enumerate(self._rows) if row is not None]
         rows = [row for row in self._rows if row is not None]
+        if not rows:
+            return 0, {}
         report.rows += len(rows)
-        media = self._feed.selection.media
-        names = [
-            name
-            for name in (rows[0] if rows else ())
-            if name not in media or name in self._feed.decoders
-        ]
+        media, decoders = self._feed.selection.media, self._feed.decoders
+        names = [name for name in rows[0] if name not in media or name in decoders]
         return len(rows), {
             name: self._pixels[name].of(slots)
             if name in self._pixels
@@ -233,18 +239,24 @@ class _Batch:
             try:
                 report.bytes += _fill(row, self._feed.decoders, self._pixels, slot)
             except TwinWebDatasetError as error:
-                self._leave_out(error, report)
+                if not self._may_skip(error):
+                    raise
+                _count(error, report)
             else:
                 return row
         return None
 
-    def _leave_out(self, error: TwinWebDatasetError, report: FeedReport) -> None:
-        if not self._feed.skip_bad or isinstance(error, ShapeMismatchError):
-            raise error
-        report.skipped[type(error).__name__] += 1
-        # As text: what keeps log records must not keep the batch's memory.
-        report.last_skipped = str(error)
-        logger.warning("skipped: %s", report.last_skipped)
+    def _may_skip(self, error: TwinWebDatasetError) -> bool:
+        # The two say nothing about the sample.
+        others = (ShapeMismatchError, MissingDependencyError)
+        return self._feed.skip_bad and not isinstance(error, others)
+
+
+def _count(error: TwinWebDatasetError, report: FeedReport) -> None:
+    report.skipped[type(error).__name__] += 1
+    # As text: what keeps log records must not keep the batch's memory.
+    report.last_skipped = str(error)
+    logger.warning("skipped: %s", report.last_skipped)
 
 
 def _fill(
@@ -262,34 +274,25 @@ def _fill(
                 f"{row[KEY]!r}: {name} is null; expected a file; drop such rows by "
                 f"where(col({name!r}).not_null())"
             )
+        # Daft takes what follows literally, without percent-decoding.
+        path = ref.path.removeprefix("file://")
         try:
-            data = _read(ref)
+            data = read_range(path, ref.position, ref.size)
             size += len(data)
             if isinstance(decoder, DecodeImage):
                 decoder.into(data, pixels[name].slot(slot, decoder.shape(data)))
             else:
                 row[name] = decoder(data)
-        except MemoryError:  # says nothing about the sample
+        except (MemoryError, MissingDependencyError):
             raise
         except Exception as error:
             # Decoders are the caller's too: whatever they raise is told with its place.
             known = (StorageError, ShapeMismatchError)
             kind = next((kind for kind in known if isinstance(error, kind)), DecodeError)
-            name_of_error = (
-                "" if isinstance(error, TwinWebDatasetError) else f"{type(error).__name__}: "
-            )
-            reason = str(error).removeprefix(f"{ref.path}: ")
+            reason = str(error).removeprefix(f"{path}: ")
+            if not isinstance(error, TwinWebDatasetError):
+                reason = f"{type(error).__name__}: {reason}"
             raise kind(
-                f"{ref.path}: {row[KEY]!r} ({name}, byte {ref.position}): {name_of_error}{reason}"
+                f"{ref.path}: {row[KEY]!r} ({name}, byte {ref.position}): {reason}"
             ) from error
     return size
-
-
-def _read(ref: FileRef) -> bytes:
-    # Daft takes what follows literally, without percent-decoding.
-    path = ref.path.removeprefix("file://")
-    if "://" in path:
-        raise StorageError("this version reads local files only; copy or mount the data set")
-    with LocalFile(path) as file:
-        size = len(file) - ref.position if ref.size is None else ref.size
-        return file.read(ref.position, size)

@@ -17,7 +17,7 @@ EQUALLY: Final[Mapping[str, float]] = MappingProxyType(
 )
 _WRAPPERS: Final = ("caption", "captions")
 
-# What a key draws; never to be changed, as every draw depends on it.
+# What a key draws, other than an order's; never to be changed, as every draw depends on it.
 _CAPTION: Final = 3
 
 
@@ -61,7 +61,7 @@ class PickCaption:
         texts = self._texts(caption, row)
         weights = [self._shares.get(name, 1) for name in texts]
         # The key is uniform in [0, 2**64): scaled in integers, a draw in [0, sum of weights).
-        draw = derive_key(seed, epoch, row, _CAPTION) * sum(weights) >> 64
+        draw = derive_key(seed, epoch, _CAPTION, row) * sum(weights) >> 64
         chosen = next(
             name for name, end in zip(texts, accumulate(weights), strict=True) if draw < end
         )

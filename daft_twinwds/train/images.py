@@ -8,10 +8,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.train.exif import UPRIGHT, swaps_sides, turned
-from daft_twinwds.train.image_header import PictureHeader, check_claims, read_header
-from daft_twinwds.train.jpeg import FULL_SCALE, Mode, decode_jpeg, scale_for
-from daft_twinwds.train.pillow_image import Colour, decode_with_pillow
+from daft_twinwds.pictures.exif import UPRIGHT, swaps_sides, turned
+from daft_twinwds.pictures.image_header import PictureHeader, check_claims, read_header
+from daft_twinwds.pictures.jpeg import FULL_SCALE, Mode, decode_jpeg, scale_for
+from daft_twinwds.pictures.pillow_image import Colour, decode_with_pillow
 
 __all__ = ["DecodeImage"]
 

@@ -28,7 +28,7 @@ Stop = Literal["first_exhausted", "all_exhausted", "endless"]
 every part has ended its first pass. ``"endless"``: never.
 """
 
-# What a key shuffles; never to be changed, as every order depends on it.
+# What a key shuffles, other than an epoch's; never to be changed, as every mix depends on it.
 _PART: Final = 2
 
 
@@ -117,13 +117,18 @@ class MixOrder(Order):
         check_choice("remainder", self.remainder, get_args(Remainder))
         check_choice("level", self.level, get_args(Level))
         check_choice("stop", self.stop, get_args(Stop))
-        if len(self.parts) != len(self.weights):
+        if len(self.parts) != len(self.schedule.weights):
             raise ValueError(
                 f"{len(self.parts)} parts and {len(self.weights)} weights; expected one weight "
                 "for each part"
             )
-        for place, part in enumerate(self.parts):
-            self._check_part(place, part)
+        for place, order in enumerate(self.orders):
+            if self.level == "sample" and len(order.labels) > 1:
+                raise ValueError(
+                    f"parts[{place}]: the buckets {_few(order.labels)}, which a mix by sample "
+                    "would put into one batch; expected one bucket; pass level='batch' or no "
+                    "buckets"
+                )
         if self.length is not None and self.done > self.length:
             raise ResumeError(
                 f"state: {self.done} rows or batches read of an epoch of {self.length}; expected "
@@ -244,7 +249,7 @@ class MixOrder(Order):
                 buckets=part,
                 # By sample a pass is of rows, and has no remainder.
                 global_batch=self.global_batch if self.level == "batch" else 1,
-                seed=derive_key(self.seed, _PART, place),
+                seed=derive_key(self.seed, place, _PART),
                 shuffle=self.shuffle,
                 remainder=self.remainder,
             )
@@ -273,15 +278,6 @@ class MixOrder(Order):
             rows=batch.rows + self.index.offsets[part],
             bucket=batch.bucket + sum(len(earlier) for earlier in self.parts[:part]),
         )
-
-    def _check_part(self, place: int, part: Buckets) -> None:
-        if not part.num_rows:
-            raise ValueError(f"parts[{place}]: no rows; expected at least one; leave it out")
-        if self.level == "sample" and len(part) > 1:
-            raise ValueError(
-                f"parts[{place}]: the buckets {_few(part.labels)}, which a mix by sample would put "
-                "into one batch; expected one bucket; pass level='batch' or no buckets"
-            )
 
 
 def _few(labels: Sequence[str | int]) -> str:

@@ -88,6 +88,11 @@ class EpochOrder(Order):
         """Global batches in what is left of ``first_epoch``; 0 if it fills no batch."""
         return self._begun.num_steps
 
+    @override
+    def steps_in(self, epoch: int) -> int:
+        """Return the number of global batches of an epoch."""
+        return self._cut(epoch).num_steps
+
     @property
     @override
     def labels(self) -> tuple[str | int, ...]:

@@ -141,6 +141,7 @@ class Selection:
         target = Path(path)
         metadata = json.dumps({"version": VERSION, "media": dict(self.media)}).encode()
         table = self.table.replace_schema_metadata({METADATA: metadata})
+        # All ranks of a job may save the same selection at once.
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
             try:

