@@ -86,7 +86,7 @@ def expected_sum(checksum: bytes) -> int:
     parsing the field for most headers.
     """
     try:
-        stored = int(_text(checksum).strip(), 8)
+        stored = int(_text(checksum), 8)
     except ValueError:
         return -1
     return stored - 8 * ord(" ") + sum(checksum)

@@ -90,8 +90,8 @@ class Walk:
         data, length = self._data, self._length
         names, positions, sizes = self.names, self.positions, self.sizes
         unpack = _PLAIN_FIELDS.unpack
-        offset = 0
-        while len(names) < limit and not self.ended:
+        offset, announced = 0, False
+        while len(names) < limit:
             block = data[offset : offset + BLOCK]
             if len(block) < BLOCK:
                 self._end_without_marker(offset, block)
@@ -106,7 +106,7 @@ class Walk:
                 and prefix == b"\0"
                 and closing in _CLOSING
                 and not octal.strip(b"01234567")
-                and self._pending_offset is None
+                and not announced
                 and block.isascii()
                 and adler32(block, 0) & 0xFFFF == expected_sum(checksum)
             ):
@@ -122,6 +122,9 @@ class Walk:
                     offset = position + size + -size % BLOCK
                     continue
             offset = self._read(offset, block)
+            if self.ended:
+                return
+            announced = self._pending_offset is not None
 
     def error_at(
         self, offset: int, found: str, cure: str, *, count: int | None = None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from types import TracebackType
 from typing import BinaryIO, Final, Self
+from zlib import adler32
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.tar_header import BLOCK, is_sidecar
@@ -75,8 +76,9 @@ def member_header(name: str, size: int) -> bytes:
     """
     raw = name.encode()
     if len(raw) <= _NAME_SIZE and size <= _LARGEST_SIZE:
-        start = raw.ljust(_NAME_SIZE, b"\0") + _OWNER + b"%011o" % size + _TIME
-        return start + b"%06o\0 " % (sum(start) + _PLAIN_SUM) + _PLAIN_REST
+        start = b"%b%b%011o%b" % (raw.ljust(_NAME_SIZE, b"\0"), _OWNER, size, _TIME)
+        # The low half of adler32 is the sum modulo 65521, which so few bytes do not add up to.
+        return b"%b%06o\0 %b" % (start, (adler32(start, 0) & 0xFFFF) + _PLAIN_SUM, _PLAIN_REST)
     prefix, base = _split(raw)
     records = b""
     if base is None:

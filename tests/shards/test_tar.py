@@ -274,6 +274,12 @@ def test_signed_checksum_is_right_too() -> None:
     assert files_of(data + END) == [("b\u00e4r", b"")]
 
 
+def test_block_without_a_readable_checksum_is_no_header_whatever_it_adds_up_to() -> None:
+    adds_up_to_minus_one = b"\xff" + bytes(BLOCK - 1)
+
+    assert "has a wrong checksum" in refusal_of(member(b"ok") + adds_up_to_minus_one + END)
+
+
 @pytest.mark.parametrize("spelling", [b"%06o\0 ", b"%06o \0", b"%07o\0", b"%6o\0 ", b"%8o"])
 def test_checksum_is_read_in_every_spelling(spelling: bytes) -> None:
     block = header(b"a")
@@ -611,10 +617,11 @@ def test_link_to_nothing_is_refused_by_name(links: bytes, reason: str) -> None:
 
     assert re.search(r"byte 1536: the (hard|symbolic) link 'link' leads to no file: ", message)
     assert reason in message
+    assert "sound up to byte 513, after 1 file;" in message
     assert contents(data, read(data, strict=False)) == [("a", b"1")]
 
 
-def test_long_chains_of_links_cost_no_more_than_their_number() -> None:
+def test_long_chain_of_links_is_followed_to_its_file() -> None:
     count = 5000
     chain = b"".join(symbolic(b"l%d" % i, b"l%d" % (i + 1)) for i in range(count))
 
@@ -816,6 +823,21 @@ def test_joined_tars_are_refused_with_the_offset_of_the_second(gap: int, second:
     message = refusal_of(first + packed(("b\u00e4r" * 10, b"2"), tar_format=second))
 
     assert f"byte {len(first)}: another header after the end marker at byte 1024" in message
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        pytest.param(b"~" + header(b"b"), id="header-off-the-block-grid"),
+        pytest.param(header(b"b").replace(b"b", b"c", 1), id="header-with-a-wrong-checksum"),
+        pytest.param(b"ustar" * 200, id="words"),
+    ],
+)
+def test_what_only_looks_like_a_header_after_the_end_marker_is_stray(stray: bytes) -> None:
+    end = member(b"a", b"1") + END + stray
+
+    assert read(end).notes == {"bytes after the end marker": 1}
+    assert "another header" in refusal_of(end + bytes(-len(end) % BLOCK) + header(b"b"))
 
 
 def test_lone_end_block_before_another_tar_is_refused_too() -> None:

@@ -266,7 +266,9 @@ def test_forged_header_is_refused_or_read_as_tarfile_reads_it(
         forged[position] = byte
         damaged = data[:block] + sealed(bytes(forged)) + data[block + BLOCK :]
 
-        ours, theirs = read_files(damaged), tarfile_files(damaged)
+        ours = read_files(damaged)
+        # Negative sizes send tarfile round and round, so what is refused is not shown to it.
+        theirs = None if ours is None else tarfile_files(damaged)
 
         assert ours is None or theirs is None or same(ours, theirs)
 
@@ -313,7 +315,6 @@ def assert_holds_together(data: bytes) -> None:
     """Check what must be true of any bytes whatever, which is also that nothing else is raised."""
     lenient = read(data, strict=False)
     ours = read_files(data)
-    __import__("hypothesis").event(f"ours {ours is not None} n {len(lenient.names)}")
 
     assert len(lenient.names) == len(lenient.positions) == len(lenient.sizes)
     assert all(name and name.encode() for name in lenient.names)
