@@ -24,6 +24,7 @@ from daft_twinwds.shards.tar_header import (
     pax_size,
 )
 from daft_twinwds.shards.tar_links import Link
+from daft_twinwds.shards.tar_plain import read_plain_run
 
 MAX_EXTENSION_HEADER = 1 << 20
 """Bytes that a long name, or the pax records of one member, may take."""
@@ -91,6 +92,12 @@ class Walk:
         names, positions, sizes = self.names, self.positions, self.sizes
         unpack = _PLAIN_FIELDS.unpack
         offset, announced = 0, False
+        if isinstance(data, bytes):
+            run = read_plain_run(data)
+            names += run.names[:limit]
+            positions += run.positions[:limit]
+            sizes += run.sizes[:limit]
+            offset = run.end
         while len(names) < limit:
             block = data[offset : offset + BLOCK]
             if len(block) < BLOCK:
