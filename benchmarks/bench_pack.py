@@ -2,15 +2,14 @@
 
 The loop gets its files listed and paired, classifies nothing, syncs nothing and cannot be resumed.
 
-Run: python benchmarks/bench_pack.py [--files 10000] [--shard-size 20] [--workers 2]
-         [--data FOLDER_OF_A_TWIN_DATA_SET]
+Run: python benchmarks/bench_pack.py [--files 10000] [--shard-sizes 20 500] [--workers 2]
+         [--runs 5] [--data FOLDER_OF_A_TWIN_DATA_SET]
 """
 
 import argparse
 import json
 import random
 import resource
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -18,10 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from twins import WORDS
+
 from daft_twinwds.testing import encode_jpeg
 from daft_twinwds.tools.pack import PackReport, pack
 from daft_twinwds.tools.pack_plan import iter_plan
-from twins import WORDS
 
 MODALITIES = ("caption", "image")
 
@@ -56,35 +56,46 @@ def plain_loop(source: Path, plan: Path, output: Path) -> None:
             path = output / shard.tar(modality)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-                for name, (file, _) in shard.members(modality):
+                for name, file, _ in shard.members(modality):
                     tar.add(source / modality / file, name)
 
 
-def seconds_of(function: Callable[[], object], output: Path) -> float:
-    shutil.rmtree(output, ignore_errors=True)
+def seconds_of(function: Callable[[Path], object], output: Path) -> float:
     start = time.perf_counter()
-    function()
+    function(output)
     return time.perf_counter() - start
 
 
-def compare(what: str, source: Path, *, shard_size: int, workers: int, classify: bool) -> None:
-    ours, theirs = source.parent / "ours", source.parent / "theirs"
+def compare(
+    what: str, source: Path, *, shard_size: int, workers: int, runs: int, classify: bool
+) -> None:
     reports: list[PackReport] = []
 
-    def run_ours() -> None:
+    def ours(output: Path) -> None:
         reports.append(
             pack(
                 source,
-                ours,
+                output,
                 shard_size=shard_size,
                 num_workers=workers,
                 classify_aspect_ratio=classify,
             )
         )
 
-    our_time = min(seconds_of(run_ours, ours) for _ in range(3))
-    memory = peak_mb()
-    their_time = min(seconds_of(lambda: plain_loop(source, ours, theirs), theirs) for _ in range(3))
+    with tempfile.TemporaryDirectory(dir=source.parent) as folder:
+        # New folders each time: file systems take their time over names that have just been freed.
+        outputs = [Path(folder) / str(number) for number in range(2 * runs + 1)]
+        plan = outputs.pop()
+        ours(plan)
+        memory = peak_mb()
+        our_times, their_times = [], []
+        # In turns, as other work on the machine should slow both down alike.
+        for _ in range(runs):
+            their_times.append(
+                seconds_of(lambda output: plain_loop(source, plan, output), outputs.pop())
+            )
+            our_times.append(seconds_of(ours, outputs.pop()))
+    our_time, their_time = min(our_times), min(their_times)
     report = reports[-1]
     print(
         f"{what}, {report.num_samples} samples, {report.num_bytes / 1e6:.0f} MB, "
@@ -102,20 +113,22 @@ def peak_mb() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="pairs of small files")
-    parser.add_argument("--shard-size", type=int, default=20)
+    parser.add_argument("--shard-sizes", type=int, nargs="+", default=[20, 500])
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--data", type=Path, help="a twin data set whose files are packed as well")
     args = parser.parse_args()
-    options = {"shard_size": args.shard_size, "workers": args.workers}
+    options = {"workers": args.workers, "runs": args.runs}
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "small" / "raw"
         make_small_files(source, args.files)
-        for classify in (False, True):
-            compare("small files", source, classify=classify, **options)
+        for shard_size in args.shard_sizes:
+            for classify in (False, True):
+                compare("small files", source, shard_size=shard_size, classify=classify, **options)
         if args.data:
             source = Path(folder) / "large" / "raw"
             unpack(args.data, source)
-            compare("files of --data", source, classify=True, **options)
+            compare("files of --data", source, shard_size=20, classify=True, **options)
 
 
 if __name__ == "__main__":

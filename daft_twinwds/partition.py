@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 __all__ = ["Partition"]
 
@@ -46,18 +47,78 @@ class Partition:
         return range(first, num_items, self.num_readers)
 
     @classmethod
-    def detect(cls) -> Self:
+    def from_device_mesh(cls, mesh: Any, dims: str | Sequence[str] | None = None) -> Self:
+        """Return the place of this process in a mesh's data-parallel dimensions.
+
+        Processes that differ in other dimensions alone (tensor, context, pipeline parallel) get
+        the same partition, and so the same batches.
+
+        Args:
+            mesh: A ``torch.distributed.DeviceMesh``.
+            dims: Names of the data-parallel dimensions, the outermost first; None for all that
+                are called ``dp``, ``dp_...``, ``data_parallel``, ``fsdp`` or ``ddp``.
+
+        Raises:
+            ValueError: The mesh has no such dimension, or this process is not in it.
+        """
+        names = tuple(mesh.mesh_dim_names or ())
+        if dims is None:
+            wanted = tuple(name for name in names if _is_data_parallel(name))
+        else:
+            wanted = (dims,) if isinstance(dims, str) else tuple(dims)
+        if not wanted or set(wanted) - set(names):
+            missing = sorted(set(wanted) - set(names))
+            raise ValueError(
+                f"mesh: has the dimensions {list(names)}, "
+                f"{f'not {missing}' if missing else 'none of them data-parallel by its name'}; "
+                "expected the data-parallel ones; name them by dims=[...]"
+            )
+        coordinate = mesh.get_coordinate()
+        if coordinate is None:
+            raise ValueError("mesh: this process is not in it; build the loader where it is")
+        rank, world_size = 0, 1
+        for name in wanted:
+            place = names.index(name)
+            size = mesh.size(place)
+            rank, world_size = rank * size + coordinate[place], world_size * size
+        return cls(rank=rank, world_size=world_size)
+
+    @classmethod
+    def from_process_group(cls, group: Any) -> Self:
+        """Return the place of this process in a data-parallel process group.
+
+        Raises:
+            ValueError: This process is not in the group.
+        """
+        distributed = sys.modules.get("torch.distributed")
+        rank = -1 if distributed is None else distributed.get_rank(group)
+        if distributed is None or rank < 0:
+            raise ValueError(
+                "group: this process is not in it; pass the group of its data-parallel peers"
+            )
+        return cls(rank=rank, world_size=distributed.get_world_size(group))
+
+    @classmethod
+    def detect(cls, mesh: Any = None) -> Self:
         """Find out who this process is.
 
-        The rank comes from an initialised ``torch.distributed``, else from torchrun's
+        With a mesh the rank is its place in the data-parallel dimensions. Else the rank comes from an initialised ``torch.distributed``, else from torchrun's
         environment (``RANK``, ``WORLD_SIZE``), else there is one rank. The worker comes from
         ``torch.utils.data.get_worker_info()``. Torch is asked only where it is imported
         already: a process that has not imported it has neither a group nor workers.
 
+        Args:
+            mesh: A ``torch.distributed.DeviceMesh``; see `from_device_mesh`.
+
         Raises:
+            ValueError: The mesh has no data-parallel dimension.
             ValueError: ``RANK`` and ``WORLD_SIZE`` contradict each other or are no integers.
         """
-        rank, world_size = _detect_rank()
+        if mesh is None:
+            rank, world_size = _detect_rank()
+        else:
+            place = cls.from_device_mesh(mesh)
+            rank, world_size = place.rank, place.world_size
         worker, num_workers = _detect_worker()
         return cls(rank=rank, world_size=world_size, worker=worker, num_workers=num_workers)
 
@@ -70,6 +131,10 @@ def _check_place(name: str, place: int, total_name: str, total: int) -> None:
         raise ValueError(f"{total_name} must be at least 1, got {total}")
     if not 0 <= place < total:
         raise ValueError(f"{name} must be in [0, {total}), got {place}")
+
+
+def _is_data_parallel(name: str) -> bool:
+    return name in ("dp", "data_parallel", "fsdp", "ddp") or name.startswith("dp_")
 
 
 def _detect_rank() -> tuple[int, int]:

@@ -8,8 +8,9 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import simplejpeg
 from daft_twinwds._scenery.painting import paint
 from daft_twinwds._scenery.words import Scene, scene_of
 
-__all__ = ["encode_jpeg", "make_twin_dataset", "write_tar"]
+__all__ = ["Resumable", "assert_resumes_exactly", "encode_jpeg", "make_twin_dataset", "write_tar"]
 
 SHARDS_PER_PART = 1000
 """Shards in one ``part_`` folder, as PiD's packer has it."""
@@ -28,6 +29,76 @@ LARGEST_SIDE = 65500
 _FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 Size = tuple[int, int]
+
+
+class Resumable(Protocol):
+    """A loader whose position can be saved."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None: ...
+
+
+def assert_resumes_exactly(make_loader: Callable[[], Resumable], *, steps: int) -> None:
+    """Check that a loader that is killed after any step goes on as if it had not been.
+
+    Every state goes through JSON and into a fresh loader, so that nothing can leak through memory:
+    the one before the first step, those in the middle, the last one; and each is saved again right
+    after it was loaded. From the middle on it is resumed twice in a row. An iteration that ends is
+    begun again, so that ``steps`` may be more than one has.
+
+    Args:
+        make_loader: Returns a new loader each time, all alike.
+        steps: How many steps to look at; more than an epoch has, to see the next one.
+
+    Raises:
+        AssertionError: The loader goes on otherwise; the step is named.
+    """
+    loader = make_loader()
+    states = [json.dumps(loader.state_dict())]
+    seen = []
+    for item in islice(_forever(loader), steps):
+        seen.append(item)
+        states.append(json.dumps(loader.state_dict()))
+    assert len(seen) == steps, f"the loader has no {steps} steps, but {len(seen)}"
+
+    for step, state in enumerate(states):
+        resumed = make_loader()
+        resumed.load_state_dict(json.loads(state))
+        again = json.dumps(resumed.state_dict())
+        assert again == state, f"loaded at step {step}: state {state} was saved again as {again}"
+        half = (steps - step) // 2
+        rest = list(islice(_forever(resumed), half))
+        once_more = make_loader()
+        once_more.load_state_dict(json.loads(json.dumps(resumed.state_dict())))
+        rest += islice(_forever(once_more), steps - step - half)
+        for place, (got, wanted) in enumerate(zip(rest, seen[step:], strict=True), start=step):
+            assert _is_same(got, wanted), (
+                f"resumed after step {step}: step {place} gives {got}, expected {wanted}"
+            )
+
+
+def _forever(loader: Resumable) -> Iterator[Any]:
+    """Iterate again and again, until an iteration is empty."""
+    is_empty = False
+    while not is_empty:
+        is_empty = True
+        for item in loader:
+            is_empty = False
+            yield item
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """Compare batches: dictionaries and lists of arrays, tensors and values."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(
+            _is_same(left[name], right[name]) for name in left
+        )
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    if hasattr(left, "shape") and hasattr(right, "shape"):
+        return bool(left.shape == right.shape and (left == right).all())
+    return bool(left == right)
 
 
 def make_twin_dataset(

@@ -1,18 +1,25 @@
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from daft_twinwds._scenery.painting import paint
 from daft_twinwds._scenery.words import HOURS, scene_of
-from daft_twinwds.testing import _shard_name, encode_jpeg, make_twin_dataset, write_tar
+from daft_twinwds.testing import (
+    _shard_name,
+    assert_resumes_exactly,
+    encode_jpeg,
+    make_twin_dataset,
+    write_tar,
+)
 
 
 def members_of(path: Path) -> list[tuple[str, bytes]]:
@@ -281,3 +288,79 @@ def test_jpeg_of_a_view_is_that_of_its_copy() -> None:
 def test_pixels_of_another_kind_are_refused(pixels: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"must be \(height, width, 3\) uint8, got \(4, 4"):
         encode_jpeg(pixels)
+
+
+class Counting:
+    """A loader of two epochs of three arrays each, as a user might write it."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for number in range(self.position % 3, 3):
+            self.position += 1
+            yield self.item(number)
+
+    def item(self, number: int) -> dict[str, Any]:
+        return {"keys": [f"id_{number}"], "pixels": np.full((2, 2), number)}
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.position = state_dict["position"]
+
+
+class Forgetting(Counting):
+    """Begins again."""
+
+    @override
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict({"position": state_dict["position"] // 3 * 3})
+
+
+class Skipping(Counting):
+    """Saves what it made ahead as if it had been handed out."""
+
+    @override
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"position": self.position + 1} if self.position == 2 else super().state_dict()
+
+
+class Remembering(Counting):
+    """Leaks its last item through memory that all loaders share."""
+
+    made: ClassVar[list[int]] = []
+
+    @override
+    def item(self, number: int) -> dict[str, Any]:
+        self.made.append(number)
+        return {"pixels": np.array(len(self.made))}
+
+
+class Short(Counting):
+    """Ends for good after an epoch."""
+
+    @override
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return super().__iter__() if self.position < 3 else iter([])
+
+
+def test_a_loader_that_goes_on_exactly_passes() -> None:
+    assert_resumes_exactly(Counting, steps=6)
+
+
+@pytest.mark.parametrize(
+    ("make_loader", "message"),
+    [
+        (Forgetting, "loaded at step 1: state .* was saved again as"),
+        (Skipping, r"resumed after step 2: step 2 gives .*id_0.*(\n.*)*, expected .*id_2"),
+        (Remembering, "resumed after step 0: step 0 gives"),
+        (Short, "the loader has no 6 steps, but 3"),
+    ],
+)
+def test_loaders_that_do_not_go_on_exactly_are_found(
+    make_loader: Callable[[], Counting], message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        assert_resumes_exactly(make_loader, steps=6)

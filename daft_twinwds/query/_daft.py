@@ -1,13 +1,16 @@
 """The only module that touches parts of Daft that are private or declared unstable."""
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import daft
 import numpy as np
 import pyarrow as pa
 from daft.exceptions import DaftCoreException
 from daft.expressions import Expression, ExpressionsProjection
+from daft.io import HTTPConfig, IOConfig
 from daft.recordbatch import RecordBatch
 from daft.schema import Schema
 from daft.series import Series
@@ -16,10 +19,13 @@ from numpy.typing import NDArray
 from daft_twinwds.errors import SchemaError
 
 __all__ = [
+    "bearer_token",
     "check_predicate",
     "column_of",
     "count_column",
+    "default_io_config",
     "engine_is_running",
+    "evaluate",
     "file_storage",
     "filter_batch",
     "make_batch",
@@ -98,21 +104,26 @@ def column_of(batch: RecordBatch, name: str) -> Series:
     return batch.get_column(batch.schema().column_names().index(name))
 
 
-def required_columns(predicate: Expression, dtypes: Mapping[str, daft.DataType]) -> frozenset[str]:
-    """Return the columns that a predicate needs, by Daft's own binder.
+def required_columns(expression: Expression, dtypes: Mapping[str, daft.DataType]) -> frozenset[str]:
+    """Return the columns that an expression needs, by Daft's own binder.
 
-    Daft's visitor does not know struct access and ``is_in``, so each column is left out in turn:
-    those without which the predicate does not bind are needed. A predicate that fails for
-    another reason needs all columns, which is always right.
+    Daft's visitor does not know functions, struct access among them, so each column is left out
+    in turn: those without which the expression does not bind are needed. An expression that fails
+    for another reason needs all columns, which is always right.
     """
     needed = set()
     for name in dtypes:
         rest = {other: dtype for other, dtype in dtypes.items() if other != name}
         try:
-            filter_batch(RecordBatch.empty(make_schema(rest)), predicate)
+            evaluate(RecordBatch.empty(make_schema(rest)), expression)
         except Exception:  # noqa: BLE001  # whatever the binder raises, the column is read
             needed.add(name)
     return frozenset(needed)
+
+
+def evaluate(batch: RecordBatch, expression: Expression) -> Series:
+    """Return an expression's value for each row."""
+    return batch.eval_expression_list(ExpressionsProjection([expression])).get_column(0)
 
 
 def check_predicate(predicate: Expression, dtypes: Mapping[str, daft.DataType]) -> None:
@@ -145,3 +156,52 @@ def _thread_name(task: Path) -> str:
         return (task / "comm").read_text()
     except OSError:  # the thread has ended meanwhile
         return ""
+
+
+def default_io_config() -> IOConfig:
+    """Return the configuration that ``daft.set_planning_config`` has set, or an empty one."""
+    config: IOConfig = daft.context.get_context().daft_planning_config.default_io_config
+    return config
+
+
+def bearer_token(config: HTTPConfig) -> str | None:
+    """Return the token of a configuration that has no attribute for it, from its pickled form.
+
+    Raises:
+        TypeError: This Daft pickles it in another way.
+    """
+    pickled = _pickled(config)
+    try:
+        _, rest = _take_text(pickled)
+        has_token, rest = rest[0], rest[1:]
+        token, rest = _take_text(rest) if has_token else (None, rest)
+        backoff, connect, read, tries = struct.unpack("<QQQI", rest)
+        again = HTTPConfig(
+            bearer_token=token,
+            retry_initial_backoff_ms=backoff,
+            connect_timeout_ms=connect,
+            read_timeout_ms=read,
+            num_tries=tries,
+        )
+        is_understood = _pickled(again) == pickled
+    except (struct.error, UnicodeDecodeError, IndexError, OverflowError):
+        is_understood, token = False, None
+    if not is_understood:
+        raise TypeError(
+            "the HTTPConfig of this Daft cannot be read; expected that of Daft 0.7.22 to 0.7.26; "
+            "pass io_config=StorageOptions(http=HttpOptions(bearer_token=...)), both from "
+            "daft_twinwds.shards.options"
+        )
+    return token
+
+
+def _pickled(config: HTTPConfig) -> bytes:
+    arguments: Any = config.__reduce__()[1]
+    return bytes(arguments[0])
+
+
+def _take_text(data: bytes) -> tuple[str, bytes]:
+    (size,) = struct.unpack_from("<Q", data)
+    if size > len(data):
+        raise struct.error("longer than the data")
+    return data[8 : 8 + size].decode(), data[8 + size :]

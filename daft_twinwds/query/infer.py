@@ -5,21 +5,26 @@ from dataclasses import dataclass
 
 import daft
 import numpy as np
+import pyarrow as pa
 
 from daft_twinwds.errors import SchemaError
+from daft_twinwds.query.index_schema import indexed_columns
 from daft_twinwds.query.json_types import JsonTypes, load_json
+from daft_twinwds.query.scan import IndexUse
 from daft_twinwds.query.schema import (
+    CAPTION,
+    CAPTION_FIELDS,
     Column,
     Kind,
     declared_column,
     file_column,
     kind_of,
-    suffixes_of,
+    parsed_column,
 )
 from daft_twinwds.query.text import MAX_TEXT_BYTES, read_texts
 from daft_twinwds.shards.layout import Dataset
 from daft_twinwds.shards.samples import KeySplit, Samples, read_samples
-from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.shards.storage import File
 
 __all__ = ["infer_columns"]
 
@@ -30,9 +35,6 @@ SAMPLED_TEXTS = 2048
 SAMPLED_NAMES = 64
 """Members per shard whose suffixes decide what a modality holds."""
 
-CAPTION = "caption"
-CAPTION_FIELDS = ("prompt", "prompt_medium", "prompt_short")
-
 
 def infer_columns(
     dataset: Dataset,
@@ -40,6 +42,7 @@ def infer_columns(
     *,
     key_split: KeySplit,
     strict: bool,
+    index: IndexUse,
 ) -> tuple[Column, ...]:
     """Return one column per modality, in the data set's order.
 
@@ -50,8 +53,10 @@ def infer_columns(
         declared: Column -> type that the caller gave.
         key_split: See `split_name`.
         strict: Whether a bad member ends inference or is passed over.
+        index: Whether to ask an index first. One that holds for all shards has seen all members.
 
     Raises:
+        LayoutError: An index is required, and does not hold.
         SchemaError: A modality mixes kinds that one column cannot hold, or its JSON documents
             contradict each other; names both members.
         ValueError: A declared column is not there, or its type cannot be read.
@@ -61,11 +66,11 @@ def infer_columns(
         raise ValueError(
             f"schema: no column {unknown[0]!r}; the modalities are {list(dataset.modalities)}"
         )
+    columns = {name: declared_column(name, dtype) for name, dtype in declared.items()}
+    others = [name for name in dataset.modalities if name not in declared]
+    columns |= indexed_columns(dataset, others, key_split=key_split, use=index)
     look = _Look(dataset=dataset, key_split=key_split, strict=strict)
-    return tuple(
-        declared_column(name, declared[name]) if name in declared else look.column(name)
-        for name in dataset.modalities
-    )
+    return tuple(columns.get(name) or look.column(name) for name in dataset.modalities)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +84,8 @@ class _Look:
         if kind == "file":
             return file_column(name, suffixes)
         if kind == "json":
-            dtype = daft.DataType.from_arrow_type(self._json_types(name).merged_type())
-        else:
-            dtype = daft.DataType.string() if kind == "text" else daft.DataType.int64()
-        return Column(name=name, kind=kind, dtype=dtype, suffixes=suffixes_of(kind))
+            return parsed_column(name, kind, self._json_types(name).merged_type())
+        return parsed_column(name, kind, pa.large_string() if kind == "text" else pa.int64())
 
     def _kind(self, name: str) -> tuple[Kind, set[str]]:
         """Kind and suffixes of a modality's members."""
@@ -120,14 +123,14 @@ class _Look:
                         raise
         return types
 
-    def _samples(self, name: str, *, limit: int | None) -> Iterator[tuple[LocalFile, Samples]]:
+    def _samples(self, name: str, *, limit: int | None) -> Iterator[tuple[File, Samples]]:
         """Samples of the first shards, in spread order, that hold any."""
         found = 0
         for number in _spread_order(len(self.dataset), SAMPLED_SHARDS):
-            path = self.dataset.shard(number).paths[name]
-            if path is None:
+            shard = self.dataset.shard(number)
+            if shard.paths[name] is None:
                 continue
-            with LocalFile(path) as file:
+            with shard.open(name) as file:
                 samples = read_samples(
                     file, key_split=self.key_split, strict=self.strict, limit=limit
                 )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import NotRequired, TypedDict
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ __all__ = [
     "INT64",
     "ITEM",
     "MAX_DEPTH",
+    "JsonSummary",
     "JsonTypes",
     "described",
     "dotted",
@@ -86,6 +88,16 @@ def load_json(document: bytes) -> object:
     ) from reason
 
 
+class JsonSummary(TypedDict):
+    """What was seen at one place inside the documents: plain values, in order of appearance."""
+
+    kinds: list[str]
+    """Kinds of values other than null: ``"boolean"``, ``"integer"``, ``"number"``, ``"text"``,
+    ``"list"``, ``"object"``, ``"empty object"``."""
+    fields: NotRequired[dict[str, "JsonSummary"]]
+    items: NotRequired["JsonSummary"]
+
+
 class JsonTypes:
     """The types that were seen in JSON documents, and the one type that holds them all.
 
@@ -125,6 +137,19 @@ class JsonTypes:
         """
         return self._root.merged_type(())
 
+    def summary(self) -> JsonSummary:
+        """Return what was seen, without the places; it can be kept as JSON."""
+        return self._root.summary()
+
+    def add_summary(self, summary: JsonSummary, *, where: str) -> None:
+        """Take note of all documents of another `JsonTypes` at once.
+
+        Args:
+            summary: What its `summary` returned.
+            where: Where those documents are, for messages.
+        """
+        self._root.add_summary(summary, where)
+
 
 class _Seen:
     """What was seen at one place inside the documents."""
@@ -154,6 +179,23 @@ class _Seen:
                 self.items = _Seen()
             for item in value:
                 self.items.see(item, where)
+
+    def summary(self) -> JsonSummary:
+        summary: JsonSummary = {"kinds": list(self.place_of)}
+        if self.fields:
+            summary["fields"] = {name: field.summary() for name, field in self.fields.items()}
+        if self.items is not None:
+            summary["items"] = self.items.summary()
+        return summary
+
+    def add_summary(self, summary: JsonSummary, where: str) -> None:
+        for kind in summary["kinds"]:
+            self.place_of.setdefault(kind, where)
+        for name, field in summary.get("fields", {}).items():
+            self.fields.setdefault(name, _Seen()).add_summary(field, where)
+        if "items" in summary:
+            self.items = self.items or _Seen()
+            self.items.add_summary(summary["items"], where)
 
     def merged_type(self, path: tuple[str, ...]) -> pa.DataType:
         kinds = frozenset(self.place_of)

@@ -6,21 +6,23 @@ import daft
 from daft.expressions import Expression
 from daft.io.pushdowns import Pushdowns
 
-from daft_twinwds.query._daft import required_columns
-from daft_twinwds.query.scan import Policy, Scan
-from daft_twinwds.query.schema import Column
+from daft_twinwds.query.predicates import needed_fields
+from daft_twinwds.query.scan import IndexUse, Policy, Scan
+from daft_twinwds.query.schema import Column, InfoColumn
 
 __all__ = ["plan_scan"]
 
 
-def plan_scan(
+def plan_scan(  # noqa: PLR0913  # it is where everything that makes a scan comes together
     pushdowns: Pushdowns,
     *,
     columns: tuple[Column, ...],
+    infos: tuple[InfoColumn, ...],
     dtypes: Mapping[str, daft.DataType],
     where: Expression | None,
     policy: Policy,
     batch_size: int,
+    index: IndexUse,
 ) -> Scan:
     """Return what a query needs of each shard.
 
@@ -31,25 +33,25 @@ def plan_scan(
     Args:
         pushdowns: What Daft asks for.
         columns: All modalities.
+        infos: What can be told of their pictures.
         dtypes: All columns of the source.
         where: The source's own filter, which Daft knows nothing of.
         policy: Which members make a row.
         batch_size: Rows per record batch.
+        index: What to do with an index.
     """
     pushed = pushdowns.filters
-    needed_above = frozenset(dtypes if pushdowns.columns is None else pushdowns.columns)
-    if pushed is not None:
-        needed_above |= required_columns(pushed, dtypes)
+    whole = frozenset(dtypes if pushdowns.columns is None else pushdowns.columns)
     predicate = pushed if where is None else where if pushed is None else where & pushed
-    filter_columns: frozenset[str] = frozenset()
-    if predicate is not None:
-        filter_columns = required_columns(predicate, dtypes)
     return Scan(
         columns=columns,
-        wanted=needed_above,
+        infos=infos,
+        wanted=whole if pushed is None else whole | needed_fields(pushed, dtypes).keys(),
+        whole=whole,
         predicate=predicate,
-        filter_columns=filter_columns,
+        filter_fields={} if predicate is None else needed_fields(predicate, dtypes),
         limit=pushdowns.limit,
         policy=policy,
         batch_size=batch_size,
+        index=index,
     )

@@ -10,8 +10,11 @@ from daft.expressions import Expression
 
 from daft_twinwds.partition import Partition
 from daft_twinwds.query._daft import check_predicate
+from daft_twinwds.query.index_use import settled_use
 from daft_twinwds.query.infer import infer_columns
-from daft_twinwds.query.scan import Policy
+from daft_twinwds.query.io_options import AnyConfig, storage_options
+from daft_twinwds.query.scan import IndexUse, Policy
+from daft_twinwds.query.schema import info_columns
 from daft_twinwds.query.source import TwinWebDatasetSource
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
@@ -38,7 +41,10 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
     aspect_ratios: Sequence[str] | None = None,
+    index: IndexUse = "auto",
+    picture_info: bool = False,
     partition: Partition | None = None,
+    io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
     batch_size: int = 1000,
 ) -> daft.DataFrame:
     """Read twin WebDatasets as a Daft DataFrame, one row per sample.
@@ -54,9 +60,12 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     between those that it needs.
 
     Args:
-        path: A data set's root, its ``wdinfo.json``, a glob of either, or a list of these.
+        path: A data set's root, its ``wdinfo.json``, a glob of either, or a list of these: local
+            paths or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``, ``hf://`` and what else
+            fsspec reads). An HTTP server lists no folders: there each root needs a manifest.
         modalities: Folders to read, in the order of the columns, or ``{column: folder}``; all
-            that are there by default, pictures and other files before texts.
+            that are there by default, pictures and other files before texts. In a mapping a
+            folder may be an absolute path or a URL of its own.
         where: Rows to read, an expression over the columns. Daft pushes
             comparisons, ``is_in`` and null checks of ``df.where`` down by itself, but no functions
             as ``contains`` or ``length``; given here, any expression decides which pictures' tars
@@ -72,15 +81,28 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         include: Words, any of which a leaf's path must hold.
         exclude: Words, none of which a leaf's path may hold.
         aspect_ratios: Leaves to read, as ``"16,9"`` for ``aspect_ratio_16_9``.
+        index: What to do with an index, see `daft_twinwds.build_index`: ``"auto"`` uses it where it
+            holds, reads the tars of all other shards and counts these; ``"require"`` is an error
+            where it does not hold; ``"off"`` does not look for it. The rows are the same.
+        picture_info: Add ``image_width``, ``image_height`` (in pixels, as the picture is shown,
+            turned by EXIF) and ``image_format`` (``"JPEG"``) for each modality of pictures. They
+            come from the index, or from the pictures' first bytes, and only if they are asked
+            for. A picture whose header cannot be read has nulls, and is counted.
         partition: Read only this reader's shards; all by default.
+        io_config: Credentials and endpoints, as Daft has them; by default those of Daft's planning
+            config, else the environment's. ``{column: IOConfig}`` gives modalities their own,
+            with ``"*"`` for the root and the rest. None of it becomes part of the columns, so that
+            what else opens their files, as Daft's own functions do, needs to be told as well.
         batch_size: Rows per record batch.
 
     Returns:
         A lazy DataFrame.
 
     Raises:
-        LayoutError: The folders or manifests do not make a data set.
+        LayoutError: The folders or manifests do not make a data set, or an index is required and
+            does not hold.
         SchemaError: The texts do not make a column.
+        StorageError: Something cannot be listed or read.
         TarFormatError: A tar that inference looked into is damaged.
         ValueError: An argument is none of those that it can be.
     """
@@ -88,6 +110,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     _check_choice("on_error", on_error, OnError)
     _check_choice("key_split", key_split, KeySplit)
     _check_choice("extra_fields", extra_fields, ExtraFields)
+    _check_choice("index", index, IndexUse)
     if where is not None and not isinstance(where, Expression):
         raise TypeError(f"where must be a Daft expression as col('x') > 1, got {where!r}")
     if batch_size < 1:
@@ -102,8 +125,12 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         exclude=exclude,
         aspect_ratios=aspect_ratios,
         on_missing=on_missing,
+        options=storage_options(io_config),
     )
-    columns = infer_columns(dataset, schema or {}, key_split=key_split, strict=on_error == "raise")
+    index = settled_use(dataset, index)
+    columns = infer_columns(
+        dataset, schema or {}, key_split=key_split, strict=on_error == "raise", index=index
+    )
     if modalities is None:
         columns = tuple(sorted(columns, key=lambda column: column.is_text))
     policy = Policy(
@@ -116,10 +143,12 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     source = TwinWebDatasetSource(
         dataset=dataset,
         columns=columns,
+        infos=info_columns(columns) if picture_info else (),
         where=where,
         policy=policy,
         partition=partition or Partition(),
         batch_size=batch_size,
+        index=index,
     )
     if where is not None:
         check_predicate(where, source.dtypes())

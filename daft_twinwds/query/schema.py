@@ -10,19 +10,28 @@ import pyarrow as pa
 from daft.datatype import MediaType
 
 __all__ = [
+    "CAPTION",
+    "CAPTION_FIELDS",
     "KEY",
     "URL",
     "Column",
+    "InfoColumn",
     "Kind",
     "declared_column",
     "file_column",
+    "info_columns",
     "kind_of",
     "media_of",
+    "parsed_column",
     "suffixes_of",
 ]
 
 KEY = "__key__"
 URL = "__url__"
+
+CAPTION = "caption"
+CAPTION_FIELDS = ("prompt", "prompt_medium", "prompt_short")
+"""Fields that captions always have, in the order of PiD's layout."""
 
 Kind = Literal["json", "text", "integer", "binary", "file"]
 """How a member becomes a value: parsed, decoded, counted, copied, or referred to."""
@@ -92,6 +101,23 @@ class Column:
         return self.dtype.to_arrow_dtype()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfoColumn:
+    """Something about the pictures of a modality, as a column of its own."""
+
+    name: str
+    """Column name, ``image_width``."""
+    column: str
+    """Column of the pictures."""
+    what: Literal["width", "height", "format"]
+    """Sizes are those of the picture as it is shown, turned by EXIF."""
+
+    @property
+    def dtype(self) -> daft.DataType:
+        """Daft's type of the values."""
+        return daft.DataType.string() if self.what == "format" else daft.DataType.int64()
+
+
 PLAIN_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -116,6 +142,12 @@ def suffixes_of(kind: Kind) -> frozenset[str]:
     return frozenset(suffix for suffix, other in KIND_OF_SUFFIX.items() if other == kind)
 
 
+def parsed_column(name: str, kind: Kind, type_: pa.DataType) -> Column:
+    """Return a column of texts whose type was inferred."""
+    dtype = daft.DataType.from_arrow_type(type_)
+    return Column(name=name, kind=kind, dtype=dtype, suffixes=suffixes_of(kind))
+
+
 def file_column(name: str, suffixes: Iterable[str]) -> Column:
     """Return a column of lazy files, typed if all suffixes are of one medium.
 
@@ -129,6 +161,30 @@ def file_column(name: str, suffixes: Iterable[str]) -> Column:
         dtype=daft.DataType.file(getattr(MediaType, medium)()),
         suffixes=SUFFIXES_OF_MEDIUM.get(medium),
     )
+
+
+def info_columns(columns: Iterable[Column]) -> tuple[InfoColumn, ...]:
+    """Return width, height and format of each column of pictures.
+
+    Raises:
+        ValueError: A modality has the name of such a column.
+    """
+    columns = tuple(columns)
+    picture = daft.DataType.file(MediaType.image())
+    infos = tuple(
+        InfoColumn(name=f"{column.name}_{what}", column=column.name, what=what)
+        for column in columns
+        if column.dtype == picture
+        for what in ("width", "height", "format")
+    )
+    taken = {column.name for column in columns}
+    for info in infos:
+        if info.name in taken:
+            raise ValueError(
+                f"picture_info: {info.name!r} is a modality already; give it another column's "
+                "name in modalities={column: folder}"
+            )
+    return infos
 
 
 def declared_column(name: str, dtype: daft.DataType) -> Column:

@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice, takewhile
 
 import daft
 import numpy as np
@@ -21,12 +22,16 @@ from typing_extensions import override
 from daft_twinwds.partition import Partition
 from daft_twinwds.query._daft import count_column, make_batch, make_schema
 from daft_twinwds.query.pushdown import plan_scan
-from daft_twinwds.query.scan import Policy, Scan
-from daft_twinwds.query.schema import KEY, URL, Column
+from daft_twinwds.query.scan import IndexUse, Policy, Scan
+from daft_twinwds.query.schema import KEY, URL, Column, InfoColumn
+from daft_twinwds.query.shard_filter import ShardFilter
 from daft_twinwds.query.shard_scan import count_shard, scan_shard
 from daft_twinwds.shards.layout import Dataset, Shard
 
 __all__ = ["TwinCountTask", "TwinShardTask", "TwinWebDatasetSource"]
+
+PLANNED_AT_ONCE = 64
+"""Shards that are asked about at the same time, whether a filter excludes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +40,20 @@ class TwinWebDatasetSource(DataSource):
 
     dataset: Dataset
     columns: tuple[Column, ...]
+    infos: tuple[InfoColumn, ...]
     where: Expression | None
     policy: Policy
     partition: Partition
     batch_size: int
+    index: IndexUse
 
     @property
     @override
     def name(self) -> str:
         """Shown in Daft's plans and errors."""
-        roots = [leaf.root for leaf in self.dataset.leaves]
-        return f"TwinWebDataset({os.path.commonpath(roots)})"
+        roots = sorted(leaf.root.split("/") for leaf in self.dataset.leaves)
+        same = takewhile(lambda parts: parts[0] == parts[1], zip(roots[0], roots[-1], strict=False))
+        return f"TwinWebDataset({'/'.join(part for part, _ in same) or '/'})"
 
     @property
     @override
@@ -56,7 +64,12 @@ class TwinWebDatasetSource(DataSource):
     def dtypes(self) -> dict[str, daft.DataType]:
         """Column -> type."""
         text = daft.DataType.string()
-        return {KEY: text, URL: text, **{column.name: column.dtype for column in self.columns}}
+        return {
+            KEY: text,
+            URL: text,
+            **{column.name: column.dtype for column in self.columns},
+            **{info.name: info.dtype for info in self.infos},
+        }
 
     @override
     def supports_count_pushdown(self) -> bool:
@@ -73,10 +86,12 @@ class TwinWebDatasetSource(DataSource):
         scan = plan_scan(
             pushdowns,
             columns=self.columns,
+            infos=self.infos,
             dtypes=self.dtypes(),
             where=self.where,
             policy=self.policy,
             batch_size=self.batch_size,
+            index=self.index,
         )
         shards = self.dataset.iter_shards(self.partition.slice_of(len(self.dataset)))
         if pushdowns.aggregation is not None:
@@ -87,7 +102,7 @@ class TwinWebDatasetSource(DataSource):
             return
         exact = scan.predicate is None and self.policy.on_error == "raise"
         remaining = scan.limit if exact else None
-        for shard in shards:
+        for shard in _might_match(ShardFilter(scan, self.dtypes()), shards):
             if remaining is not None and remaining <= 0:
                 return
             yield TwinShardTask(scan=scan, shard=shard, output=self.schema)
@@ -152,6 +167,17 @@ class TwinCountTask(DataSourceTask):
             )
         counts = pa.array(np.array([rows], np.uint64))
         yield make_batch({self.name: Series.from_arrow(counts, self.name)})
+
+
+def _might_match(shard_filter: ShardFilter, shards: Iterable[Shard]) -> Iterator[Shard]:
+    """Yield the shards that have to be read; asks about some of them at the same time."""
+    if not shard_filter.excludes_any:
+        yield from shards
+        return
+    shards = iter(shards)
+    while some := list(islice(shards, PLANNED_AT_ONCE)):
+        might = _pool(os.getpid()).map(shard_filter.might_match, some)
+        yield from (shard for shard, keep in zip(some, might, strict=True) if keep)
 
 
 @cache

@@ -13,7 +13,7 @@ from daft_twinwds.errors import SchemaError
 from daft_twinwds.query.json_arrow import parse_json
 from daft_twinwds.query.schema import Column
 from daft_twinwds.shards.samples import Samples
-from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.shards.storage import File
 
 __all__ = ["MAX_TEXT_BYTES", "ExtraFields", "OnError", "Parsed", "parse_texts", "read_texts"]
 
@@ -46,9 +46,7 @@ class Parsed:
     """Field -> rows whose field the column's type lacks."""
 
 
-def read_texts(
-    file: LocalFile, samples: Samples, places: Sequence[int], *, column: str
-) -> list[bytes]:
+def read_texts(file: File, samples: Samples, places: Sequence[int], *, column: str) -> list[bytes]:
     """Read text members.
 
     Args:

@@ -2,21 +2,18 @@
 
 import logging
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import unquote
 
 from daft_twinwds.errors import LayoutError
-from daft_twinwds.shards.folders import (
-    FoundLeaves,
-    explain_no_leaf,
-    file_id,
-    find_leaves,
-    kind_of,
-)
+from daft_twinwds.shards.folders import FoundLeaves, explain_no_leaf, find_leaves
 from daft_twinwds.shards.manifest import MANIFEST_NAME
-from daft_twinwds.shards.paths import Match, path_items, resolve
+from daft_twinwds.shards.options import StorageOptions
+from daft_twinwds.shards.paths import Match, Place, path_items, resolve
+from daft_twinwds.shards.trees import Tree
+from daft_twinwds.shards.urls import HTTP, iter_parents, scheme_of, shown
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +24,17 @@ _RATIO: Final = re.compile(r"\s*([1-9]\d*)\s*[,_:/]\s*([1-9]\d*)\s*")
 class LeafFolder:
     """A leaf that was found, before anything of it is read."""
 
-    root: str
-    """Absolute folder."""
+    place: Place
+    """Its folder."""
+    below: str
+    """Where the folder is below the path that led to it; empty for that path itself."""
     has_manifest: bool
     """Whether a ``wdinfo.json`` lies in it."""
+
+    @property
+    def root(self) -> str:
+        """Absolute folder, or a URL without what is secret in it."""
+        return self.place.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +71,23 @@ class LeafFilter:
 
     def keeps(self, folder: str, *, base: str) -> bool:
         """Return whether ``folder``, which lies in ``base``, is wanted."""
-        below = folder.removeprefix(base).strip("/")
+        below = _below(folder, base)
         if self.include and not any(word in below for word in self.include):
             return False
-        if self.ratio_folders and self.ratio_folders.isdisjoint(Path(folder).parts):
+        if self.ratio_folders and self.ratio_folders.isdisjoint(folder.split("/")):
             return False
         return not any(word in below for word in self.exclude)
 
 
-def find_leaf_folders(path: object, wanted: LeafFilter) -> tuple[list[LeafFolder], list[str]]:
+def find_leaf_folders(
+    path: object, wanted: LeafFilter, options: StorageOptions
+) -> tuple[list[LeafFolder], list[str]]:
     """Return the wanted leaves that the caller's paths lead to.
 
     Args:
         path: As in `find_dataset`.
         wanted: Which of the leaves to keep.
+        options: How storage is accessed.
 
     Returns:
         The leaves, paths in the caller's order and leaves sorted within each; and the wanted
@@ -88,71 +95,83 @@ def find_leaf_folders(path: object, wanted: LeafFilter) -> tuple[list[LeafFolder
 
     Raises:
         LayoutError: A path leads to no leaf, two lead to the same one, or none is wanted.
-        StorageError: A path is not local, or a folder cannot be listed.
+        StorageError: A scheme is not known, or a folder cannot be listed.
         TypeError, ValueError: ``path`` is no path or list of paths.
     """
-    leaves: dict[tuple[int, int], tuple[str, LeafFolder]] = {}
+    items = path_items(path)
+    leaves: dict[Hashable, tuple[str, LeafFolder]] = {}
     strays: list[str] = []
     unwanted: list[str] = []
-    for number, item in enumerate(path_items(path)):
+    for number, item in enumerate(items):
         # Two equal items are two ways to a leaf as well.
-        way = f"item {number + 1}, {item!r}"
-        for base, found in _find_in(item):
+        way = f"item {number + 1}, {shown(item)!r}"
+        place = Place.of(item, options)
+        for base, found in _find_in(place):
             strays += [folder for folder in found.strays if wanted.keeps(folder, base=base)]
             for root in found.folders:
                 if not wanted.keeps(root, base=base):
                     unwanted.append(root)
                     continue
-                leaf = LeafFolder(root=root, has_manifest=found.has_manifest)
-                first_way, first = leaves.setdefault(file_id(root), (way, leaf))
+                leaf = LeafFolder(
+                    place=replace(place, path=root),
+                    below=_below(root, base),
+                    has_manifest=found.has_manifest,
+                )
+                first_way, first = leaves.setdefault(place.tree.identity(root), (way, leaf))
                 if first_way != way:
                     raise _reached_twice(first, first_way, way)
     if not leaves:
         raise LayoutError(
-            f"{path}: {len(unwanted)} leaves were found, none of which include, exclude and "
-            f"aspect_ratios leave: {_first_few(unwanted)}; expected at least one; relax them"
+            f"{_first_few([shown(item) for item in items])}: {len(unwanted)} leaves were found, "
+            f"none of which include, exclude and aspect_ratios leave: {_first_few(unwanted)}; "
+            "expected at least one; relax them"
         )
     return [leaf for _, leaf in leaves.values()], list(dict.fromkeys(strays))
 
 
-def _find_in(item: str) -> list[tuple[str, FoundLeaves]]:
-    """Return what lies at each match of ``item``, with the base to filter by."""
+def _find_in(place: Place) -> list[tuple[str, FoundLeaves]]:
+    """Return what lies at each match of a place, with the base to filter by."""
     results: list[tuple[str, FoundLeaves]] = []
     known: set[str] = set()
-    matches = resolve(item)
+    matches = resolve(place)
     for match in matches:
         # Patterns such as data/** match a leaf's own folders, too.
-        if match.is_pattern and known.intersection(map(str, Path(match.path).parents)):
+        if match.is_pattern and known.intersection(iter_parents(match.path)):
             continue
-        found = _leaves_at(match)
+        found = _leaves_at(place.tree, match)
         if found.folders:
             results.append((match.base.removesuffix(f"/{MANIFEST_NAME}"), found))
             known.update(found.folders)
         else:
-            logger.debug("%s: matches %s, which is no dataset", match.path, item)
+            logger.debug("%s: matches %s, which is no dataset", match.path, place.path)
     if not results:
         raise LayoutError(
-            f"{item}: the pattern matches {_first_few([match.path for match in matches])}, "
+            f"{place.path}: the pattern matches {_first_few([match.path for match in matches])}, "
             "none of which is a dataset's root or wdinfo.json; expected at least one; check it"
         )
     return results
 
 
-def _leaves_at(match: Match) -> FoundLeaves:
-    if kind_of(match.path) == "folder":
-        found = find_leaves(match.path)
+def _leaves_at(tree: Tree, match: Match) -> FoundLeaves:
+    if tree.kind_of(match.path) == "folder":
+        found = find_leaves(tree, match.path)
         if not found.folders and not match.is_pattern:
-            raise LayoutError(f"{match.path}: {explain_no_leaf(match.path)}")
+            raise LayoutError(f"{match.path}: {explain_no_leaf(tree, match.path)}")
         return found
-    path = Path(match.path)
-    if path.name == MANIFEST_NAME:
-        return FoundLeaves(folders=[str(path.parent)], has_manifest=True, strays=[])
+    folder, _, name = match.path.rpartition("/")
+    if name == MANIFEST_NAME:
+        return FoundLeaves(folders=[folder], has_manifest=True, strays=[])
     if not match.is_pattern:
         raise LayoutError(
             f"{match.path}: a file was found; expected a dataset's root or its {MANIFEST_NAME}; "
             "give the folder that the modalities lie in"
         )
     return FoundLeaves(folders=[], has_manifest=False, strays=[])
+
+
+def _below(folder: str, base: str) -> str:
+    below = folder.removeprefix(base).strip("/")
+    return unquote(below) if scheme_of(folder) in HTTP else below
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:

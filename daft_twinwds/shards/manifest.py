@@ -7,14 +7,15 @@ module as Arrow arrays, never as Python objects.
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
+from daft_twinwds.shards.storage import open_file
 
 MANIFEST_NAME: Final = "wdinfo.json"
 MAX_BYTES: Final = 256 * 2**20
@@ -41,7 +42,7 @@ class Manifest:
     """What one ``wdinfo.json`` says. Only its paths have been checked, not the disk."""
 
     path: str
-    """The file itself."""
+    """The file itself, as messages show it."""
     root: str | None
     """The folder that the writer wrote to; copied datasets have long left it."""
     modalities: tuple[str, ...]
@@ -59,14 +60,15 @@ def is_relative_folder(name: str) -> bool:
     return re.fullmatch(_RELATIVE, name) is not None
 
 
-def read_manifest(path: str) -> Manifest:
+def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
     """Read and check one ``wdinfo.json``.
 
     Keys that are not known are left alone. Counts are checked for being counts, not for being
     true.
 
     Args:
-        path: The file.
+        path: The file, local or a URL.
+        options: How it is accessed.
 
     Returns:
         Its content. Older files with a ``chunk_size`` in place of ``data_list_key_count`` get
@@ -81,7 +83,7 @@ def read_manifest(path: str) -> Manifest:
     Source:
         ``wdinfo.json`` as written by PiD's ``scripts/sharding_wds.py``.
     """
-    content = _load(path)
+    path, content = _load(path, options)
     modalities = _strings(content, "data_keys", path)
     _check_paths(modalities, _RELATIVE, where=f"{path}: data_keys", rule=_FOLDER_RULE)
     names = _strings(content, "data_list", path)
@@ -100,20 +102,15 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _load(path: str) -> dict[str, Any]:
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: the manifest cannot be read ({error.strerror}); check that the file is there "
-            "and readable"
-        ) from error
-    if len(data) > MAX_BYTES:
-        raise LayoutError(
-            f"{path}: more than {MAX_BYTES:,} bytes; a manifest of this size is not read, "
-            "split the dataset into several leaves"
-        )
+def _load(path: str, options: StorageOptions) -> tuple[str, dict[str, Any]]:
+    with open_file(path, options) as file:
+        path = file.path
+        if len(file) > MAX_BYTES:
+            raise LayoutError(
+                f"{path}: {len(file):,} bytes, more than {MAX_BYTES:,}; a manifest of this size is "
+                "not read, split the dataset into several leaves"
+            )
+        data = file.read(0, len(file))
     try:
         content = json.loads(data.decode("utf-8-sig"))
     # A number of too many digits is a bare ValueError, as are bad UTF-8 and bad JSON.
@@ -126,7 +123,7 @@ def _load(path: str) -> dict[str, Any]:
             f"{path}: a JSON {type(content).__name__} was found; expected an object with the keys "
             "data_keys, data_list and total_key_count"
         )
-    return content
+    return path, content
 
 
 def _required(content: dict[str, Any], key: str, path: str) -> Any:

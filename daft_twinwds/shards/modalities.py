@@ -5,6 +5,7 @@ from typing import Final
 
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.shards.manifest import is_relative_folder
+from daft_twinwds.shards.urls import scheme_of, shown
 
 _RESERVED: Final = ("__key__", "__url__")
 
@@ -38,6 +39,11 @@ def columns_of(folders: Sequence[str], *, where: str) -> dict[str, str]:
     return columns
 
 
+def has_own_root(folder: str) -> bool:
+    """Return whether a modality's folder is a place of its own and not below the dataset's."""
+    return folder.startswith("/") or scheme_of(folder) is not None
+
+
 def requested_columns(modalities: object) -> dict[str, str] | None:
     """Return the caller's choice as column -> folder, or ``None`` for all that are there.
 
@@ -68,10 +74,10 @@ def requested_columns(modalities: object) -> dict[str, str] | None:
     if not folders:
         raise ValueError("modalities must name at least one folder; None reads all that are there")
     for folder in folders:
-        if not is_relative_folder(folder):
+        if not is_relative_folder(folder) and not (columns and has_own_root(folder)):
             raise ValueError(
                 f"modalities must be folders below the dataset's, such as 'image' or 'image/left', "
-                f"got {folder!r}"
+                f"or {{column: absolute path or URL}}, got {shown(folder)!r}"
             )
     if not columns:
         return columns_of(folders, where="modalities")

@@ -33,9 +33,8 @@ def new_file(path: str) -> Iterator[BinaryIO]:
     whole = Path(path)
     part = whole.with_name(f".{whole.name}.tmp")
     try:
-        whole.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with part.open("wb", buffering=_BUFFER) as file:
+            with _opened(part) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -45,6 +44,15 @@ def new_file(path: str) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file to write; most folders are there already, so that is tried first."""
+    try:
+        return path.open("wb", buffering=_BUFFER)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb", buffering=_BUFFER)
 
 
 def sync_folder(path: str) -> None:

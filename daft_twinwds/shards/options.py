@@ -4,7 +4,7 @@ Options travel with shards to where these are read, so they pickle, and the prog
 what they were given must not print secrets: no secret is part of a ``repr``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -13,6 +13,7 @@ from daft_twinwds.shards.urls import HTTP, Url, is_url
 
 __all__ = [
     "ENVIRONMENT",
+    "THE_REST",
     "AzureOptions",
     "Credentials",
     "GcsOptions",
@@ -20,6 +21,7 @@ __all__ = [
     "HttpOptions",
     "S3Options",
     "StorageOptions",
+    "options_of",
 ]
 
 
@@ -165,5 +167,17 @@ class StorageOptions:
         return replace(url, user=self.http.user, query=self.http.query).with_secrets()
 
 
+THE_REST: Final = "*"
+"""Stands, in a mapping of column to options, for the data set's root and all other columns."""
+
 ENVIRONMENT: Final = StorageOptions()
 """Nothing given: credentials and endpoints are the environment's."""
+
+
+def options_of(
+    options: StorageOptions | Mapping[str, StorageOptions], column: str
+) -> StorageOptions:
+    """Return how a column's files are accessed."""
+    if isinstance(options, StorageOptions):
+        return options
+    return options.get(column, options.get(THE_REST, ENVIRONMENT))

@@ -13,20 +13,54 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from daft_twinwds.errors import LayoutError, StorageError
-from daft_twinwds.shards.folders import kind_of, scan, walk
+from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.options import StorageOptions
+from daft_twinwds.shards.trees import LocalTree, Tree, walk
+from daft_twinwds.shards.urls import HTTP, Url, is_url, iter_parents, local_path, scheme_of
 
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+__all__ = ["Match", "Place", "path_items", "resolve"]
+
 _INNERMOST_BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _WILDCARD: Final = re.compile(r"[*?\[]")
+_FLATTENED_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A path with the storage that it is in."""
+
+    path: str
+    """Absolute local path, or a URL without what is secret in it; no slash at the end."""
+    tree: Tree
+    options: StorageOptions
+    """How files there are opened."""
+
+    @classmethod
+    def of(cls, item: str, options: StorageOptions) -> "Place":
+        """Return where ``item`` is.
+
+        Raises:
+            LayoutError: It is below the home folder of nobody.
+            MissingDependencyError: The scheme's package is not installed.
+            StorageError: A file URL of another machine, or a scheme that is not known.
+            ValueError: It holds a NUL.
+        """
+        if not is_url(item):
+            return cls(path=_absolute(item), tree=LocalTree(), options=options)
+        # Importing the clients takes some hundred milliseconds, which local data need not pay.
+        from daft_twinwds.shards.remote_tree import remote_tree
+
+        options = options.with_secrets_of(item)
+        path = str(Url.parse(item)).rstrip("/")
+        return cls(path=path, tree=remote_tree(path, options), options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Something on the disk that one path of the caller's means."""
+    """Something that is there and that one path of the caller's means."""
 
     path: str
-    """Absolute path of a file or folder that exists."""
+    """Path of a file or folder that exists."""
     base: str
     """The folder that words are looked for below: `path`, or where its pattern began."""
     is_pattern: bool
@@ -38,7 +72,7 @@ def path_items(path: object) -> list[str]:
 
     Raises:
         TypeError: One is not a string or path object, or they come without an order.
-        ValueError: There is none, or one is empty.
+        ValueError: There is none, one is empty, or a URL was made a path object.
     """
     items: Sequence[object]
     if isinstance(path, str | os.PathLike):
@@ -54,47 +88,49 @@ def path_items(path: object) -> list[str]:
     return [_path_text(item) for item in items]
 
 
-def resolve(item: str) -> list[Match]:
-    """Return what ``item`` means: itself where it exists, else what it matches as a pattern.
+def resolve(place: Place) -> list[Match]:
+    """Return what a place means: itself where it exists, else what it matches as a pattern.
 
     Args:
-        item: A path, a ``file://`` URL (percent-decoded), or a pattern of either. ``*``, ``?``
-            and ``[...]`` stay within one part of a path, ``**`` is any number of folders, and
-            ``{a,b}`` stands for each of its alternatives, all of which must match something.
-            Wildcards match no hidden names and look into no part folders.
+        place: ``*``, ``?`` and ``[...]`` stay within one part of its path, ``**`` is any number
+            of folders, and ``{a,b}`` stands for each of its alternatives, all of which must match
+            something. Wildcards match no hidden names and look into no part folders. Where
+            folders cannot be listed only alternatives are understood.
 
     Returns:
         At least one match; a pattern's are distinct and sorted, alternatives in their order.
 
     Raises:
         LayoutError: Nothing is there, or ``**`` is only a piece of a part.
-        StorageError: A URL of another scheme or machine, or a folder that cannot be listed.
-        ValueError: The path holds a NUL.
+        StorageError: A folder cannot be listed.
     """
-    path = _absolute(item)
-    base, rest = _existing_prefix(path)
+    path, tree = place.path, place.tree
+    if not tree.can_list:
+        return _unlisted(path)
+    base, rest = _existing_prefix(tree, path)
     if not rest:
         return [Match(path=path, base=path, is_pattern=False)]
     alternatives = _expand_braces("/".join(rest))
     if len(alternatives) > 1:
-        matches = [match for text in alternatives for match in resolve(f"{base}/{text}")]
+        places = [replace(place, path=f"{base.rstrip('/')}/{text}") for text in alternatives]
+        matches = [match for alternative in places for match in resolve(alternative)]
         return list(dict.fromkeys(replace(match, base=base) for match in matches))
     if not _WILDCARD.search("/".join(rest)):
         raise LayoutError(
-            f"{item}: not found, nothing named {rest[0]!r} is in {base}; expected a dataset's "
+            f"{path}: not found, nothing named {rest[0]!r} is in {base}; expected a dataset's "
             "root, a wdinfo.json or a pattern of either; check the path"
         )
     for part in rest:
         if "**" in part and part != "**":
             raise LayoutError(
-                f"{item}: '**' was found inside {part!r}; expected it to be a whole part of the "
+                f"{path}: '**' was found inside {part!r}; expected it to be a whole part of the "
                 f"path; write {part.replace('**', '*')!r}, or '**/{part.replace('**', '*')}' for "
                 "any depth"
             )
-    found = list(dict.fromkeys(_iter_matches(base, rest)))
+    found = list(dict.fromkeys(_iter_matches(tree, base, rest)))
     if not found:
         raise LayoutError(
-            f"{item}: the pattern matches nothing below {base}; expected at least one dataset's "
+            f"{path}: the pattern matches nothing below {base}; expected at least one dataset's "
             "root or wdinfo.json; check the pattern"
         )
     return [Match(path=match, base=base, is_pattern=True) for match in found]
@@ -108,12 +144,16 @@ def _path_text(item: object) -> str:
         raise TypeError("a path must be text, got bytes")
     if not text:
         raise ValueError("a path must name something, got an empty string")
+    if not isinstance(item, str) and _FLATTENED_URL.match(text):
+        raise ValueError(
+            f"a path object keeps only one slash of a URL, got {text.partition('/')[0]}/...; pass "
+            "the URL as a string"
+        )
     return text
 
 
 def _absolute(item: str) -> str:
-    url = _URL.fullmatch(item)
-    text = item if url is None else _local_path(item, url[1], url[2])
+    text = local_path(item) if scheme_of(item) == "file" else item
     if "\0" in text:
         raise ValueError(f"a path must hold no NUL, got {item!r}")
     try:
@@ -127,28 +167,29 @@ def _absolute(item: str) -> str:
         ) from error
 
 
-def _local_path(url: str, scheme: str, rest: str) -> str:
-    if scheme.lower() != "file":
-        raise StorageError(
-            f"{url}: scheme {scheme!r} was found; expected a local path or a file:// URL, as this "
-            "version reads local files only; copy or mount the dataset"
+def _unlisted(path: str) -> list[Match]:
+    """Return what can be made of a pattern without looking: its alternatives."""
+    text = unquote(path)
+    if scheme_of(path) in HTTP and "*" in text:
+        raise LayoutError(
+            f"{path}: the pattern '*' was found; expected the URL of a folder with a wdinfo.json, "
+            "as an HTTP server lists no folders; name each leaf, or write {a,b}"
         )
-    host, slash, path = rest.partition("/")
-    if host.lower() not in ("", "localhost") or not slash:
-        raise StorageError(
-            f"{url}: machine {host!r} was found; expected file:///absolute/path, as this version "
-            "reads local files only"
-        )
-    return unquote(f"/{path}", errors="surrogateescape")
+    if not _INNERMOST_BRACES.search(text):
+        return [Match(path=path, base=path, is_pattern=False)]
+    base = text[: text.index("{")].rpartition("/")[0]
+    return [
+        Match(path=str(Url.parse(alternative)), base=base, is_pattern=False)
+        for alternative in _expand_braces(text)
+    ]
 
 
-def _existing_prefix(path: str) -> tuple[str, list[str]]:
-    parts = Path(path).parts
-    for count in range(len(parts), 1, -1):
-        prefix = str(Path(*parts[:count]))
-        if kind_of(prefix) is not None:
-            return prefix, list(parts[count:])
-    return parts[0], list(parts[1:])
+def _existing_prefix(tree: Tree, path: str) -> tuple[str, list[str]]:
+    for prefix in (path, *iter_parents(path)):
+        if tree.kind_of(prefix) is not None:
+            below = path[len(prefix) :].strip("/")
+            return prefix, below.split("/") if below else []
+    return "/", path.strip("/").split("/")
 
 
 def _expand_braces(path: str) -> list[str]:
@@ -164,22 +205,22 @@ def _expand_braces(path: str) -> list[str]:
     return list(dict.fromkeys(expanded))
 
 
-def _iter_matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
+def _iter_matches(tree: Tree, folder: str, parts: Sequence[str]) -> Iterator[str]:
     if not parts:
         yield folder
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
-        for below, listing in walk(folder):
-            yield from _iter_matches(below, rest)
+        for below, listing in walk(tree, folder):
+            yield from _iter_matches(tree, below, rest)
             listing.folders[:] = [name for name in listing.folders if not name.startswith("part_")]
-    elif kind_of(folder) == "folder":
-        for name in _matching_names(folder, part):
-            yield from _iter_matches(f"{folder}/{name}", rest)
+    elif tree.kind_of(folder) == "folder":
+        for name in _matching_names(tree, folder, part):
+            yield from _iter_matches(tree, f"{folder.rstrip('/')}/{name}", rest)
 
 
-def _matching_names(folder: str, part: str) -> list[str]:
-    if kind_of(f"{folder}/{part}") is not None:
+def _matching_names(tree: Tree, folder: str, part: str) -> list[str]:
+    if tree.kind_of(f"{folder.rstrip('/')}/{part}") is not None:
         return [part]
-    listing = scan(folder)
+    listing = tree.scan(folder)
     return [name for name in sorted(listing.folders + listing.files) if fnmatchcase(name, part)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daft_twinwds.errors import AlignmentError, TarFormatError
-from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar import Members, read_members
 
 __all__ = ["BadKey", "KeySplit", "Samples", "read_samples", "split_name"]
@@ -35,7 +35,7 @@ class Samples:
     """What one modality's tar holds, one entry per key, in archive order."""
 
     path: str
-    """The tar, for messages and byte ranges."""
+    """The tar, for messages."""
     keys: list[str]
     """Unique keys: the member's path without its suffix."""
     names: list[str]
@@ -121,7 +121,7 @@ def _split_names(names: list[str], key_split: KeySplit) -> tuple[list[str], list
 
 
 def read_samples(
-    file: LocalFile, *, key_split: KeySplit, strict: bool, limit: int | None = None
+    file: File, *, key_split: KeySplit, strict: bool, limit: int | None = None
 ) -> Samples:
     """Read the headers of one tar and give every member its key.
 

@@ -1,182 +1,109 @@
-"""Bytes of local files, by range.
+"""Bytes of files, wherever they are: size, a range, many ranges.
 
-Everything here is plain ``pread``: safe from any thread and inside Daft's source tasks, where
-Daft's own IO would wait for itself for ever. Memory maps would save a copy, but turn a file that
-shrinks, or a network mount that fails, into SIGBUS.
+Local files are read by ``pread``; ``s3://``, ``gs://``, ``az://`` and HTTP through obstore; all
+else through fsspec. All of it is safe from any thread and inside Daft's source tasks, where Daft's
+own IO would wait for itself for ever.
 """
 
-import os
-import stat
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.local import LocalFile
+from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
+from daft_twinwds.shards.stats import StorageStats, storage_stats
+from daft_twinwds.shards.tar_walk import Bytes
+from daft_twinwds.shards.urls import is_url, local_path, scheme_of, shown
 
-__all__ = ["LocalFile", "read_range"]
+__all__ = [
+    "ENVIRONMENT",
+    "File",
+    "LocalFile",
+    "MissingObjectError",
+    "StorageOptions",
+    "StorageStats",
+    "open_file",
+    "read_range",
+    "shown",
+    "storage_stats",
+]
 
-READ_AHEAD = 1 << 16
-"""Bytes read at once while headers lie close together, as those of small members do."""
 
-MAX_GAP = 1 << 12
-"""Unwanted bytes, as headers and padding are, that are read along to save a call."""
-
-MAX_READ = 1 << 24
-"""Bytes of neighbouring ranges that are joined into one call at most."""
-
-WHOLE = 1 << 23
-"""Files of at most so many bytes, as most tars of captions are, are read in one call."""
+class MissingObjectError(StorageError):
+    """A server says that it has nothing of that name."""
 
 
-class LocalFile:
-    """A local file as bytes: ``len(file)``, ``file[start:stop]``, ``file.read_many(...)``.
+class File(Bytes, Protocol):
+    """A file being read, by one thread at a time."""
 
-    Slices past the end are shortened, as those of ``bytes`` are; ranges asked for by size are
-    not, a short one is an error. Not thread-safe: one reader at a time.
-    """
+    path: str
+    """Where it is, for messages: holds no secret."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._window = b""
-        self._window_start = 0
-        self._whole: bytes | None = None
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY)
-            state = os.fstat(self._descriptor)
-        except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be opened ({error.strerror}); expected a readable file; "
-                "check the path and its permissions"
-            ) from error
-        if not stat.S_ISREG(state.st_mode):
-            self.close()
-            raise StorageError(
-                f"{path}: not a regular file; expected one that can be read at any position; "
-                "check the path"
-            )
-        self._size = state.st_size
-
-    def __len__(self) -> int:
-        """Size in bytes when the file was opened."""
-        return self._size
-
-    def __enter__(self) -> Self:
-        return self
-
+    def __enter__(self) -> Self: ...
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        /,
+    ) -> None: ...
 
     def close(self) -> None:
-        """Close the file; closing twice does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Release what the file holds; closing twice does nothing."""
 
-    def data(self) -> "bytes | LocalFile":
-        """Return the file to be sliced: as bytes if it is small, else by ranges of itself.
+    def data(self) -> Bytes:
+        """Return what is to be sliced for headers: the file itself, or all of its bytes.
 
         Raises:
             StorageError: As `read`.
         """
-        if self._whole is None and self._size <= WHOLE:
-            self._whole = self.read(0, self._size)
-        return self if self._whole is None else self._whole
-
-    def __getitem__(self, index: slice, /) -> bytes:
-        """Return bytes by position; reads ahead while the positions are close together.
-
-        Raises:
-            StorageError: The disk fails.
-            ValueError: The slice has a step.
-        """
-        start, stop, step = index.indices(self._size)
-        if step != 1:
-            raise ValueError(f"a file's slice must have no step, got a step of {step}")
-        if stop <= start:
-            return b""
-        offset = start - self._window_start
-        if offset >= 0 and stop - self._window_start <= len(self._window):
-            return self._window[offset : offset + stop - start]
-        near = 0 <= start - self._window_start - len(self._window) + MAX_GAP < READ_AHEAD
-        size = stop - start
-        if near:
-            size = max(size, min(READ_AHEAD, self._size - start))
-        self._window, self._window_start = self._pread(start, size), start
-        return self._window[: stop - start]
 
     def read(self, position: int, size: int) -> bytes:
         """Return exactly ``size`` bytes from ``position``.
 
         Raises:
-            StorageError: The range ends behind the end of the file, or the disk fails.
+            StorageError: The range ends behind the end of the file, or cannot be read.
         """
-        data = self._pread(position, size)
-        if len(data) != size:
-            raise StorageError(
-                f"{self.path}: {len(data)} bytes at byte {position}, expected {size}; the file "
-                "was cut or replaced since it was first looked at; read the dataset again"
-            )
-        return data
 
     def read_many(self, positions: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-        """Return many ranges in the order asked for; neighbours are read in one call.
+        """Return many ranges in the order asked for; neighbours are read at once.
 
         Raises:
             StorageError: As `read`.
         """
-        ranges: list[bytes] = []
-        block, block_start = self._whole or b"", 0
-        for number, (position, size) in enumerate(zip(positions, sizes, strict=True)):
-            offset = position - block_start
-            if offset < 0 or offset + size > len(block):
-                block_start = position
-                block = self.read(position, _joined_size(positions, sizes, number))
-                offset = 0
-            ranges.append(block[offset : offset + size])
-        return ranges
-
-    def _pread(self, position: int, size: int) -> bytes:
-        parts: list[bytes] = []
-        try:
-            while size > 0:
-                # One call gives at most 2 GiB on Linux, so an honest large range takes several.
-                part = os.pread(self._descriptor, size, position)
-                if not part:
-                    break
-                parts.append(part)
-                position += len(part)
-                size -= len(part)
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: reading {size} bytes at byte {position} failed "
-                f"({error.strerror}); check the disk or mount"
-            ) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _joined_size(positions: Sequence[int], sizes: Sequence[int], first: int) -> int:
-    """Size of the run of neighbouring ranges that begins with range ``first``."""
-    start = positions[first]
-    stop = start + sizes[first]
-    for number in range(first + 1, len(positions)):
-        position = positions[number]
-        end = position + sizes[number]
-        if not stop <= position <= stop + MAX_GAP or end - start > MAX_READ:
-            break
-        stop = end
-    return stop - start
+def open_file(path: str, options: StorageOptions = ENVIRONMENT) -> File:
+    """Open a local path or URL.
+
+    Of a remote file nothing is asked yet, so that a missing one is found by the first read.
+
+    Args:
+        path: An absolute local path, ``file://`` or any other URL. HTTP URLs are percent-encoded
+            and may have a query, all others are literal.
+        options: Credentials, endpoints, timeouts and retries.
+
+    Raises:
+        MissingDependencyError: The scheme's package is not installed.
+        StorageError: A local file is not there, a scheme is not known, or this process was
+            forked from one that had read from servers.
+    """
+    if is_url(path):
+        # Importing the clients takes some hundred milliseconds, which local data need not pay.
+        from daft_twinwds.shards.remote import RemoteFile
+
+        return RemoteFile(path, options)
+    return LocalFile(local_path(path) if scheme_of(path) == "file" else path)
 
 
-def read_range(path: str, position: int, size: int) -> bytes:
-    """Return exactly ``size`` bytes of a file, from ``position`` on.
+def read_range(
+    path: str, position: int, size: int | None = None, options: StorageOptions = ENVIRONMENT
+) -> bytes:
+    """Return exactly ``size`` bytes of a file, from ``position`` on; to its end if ``None``.
 
     Raises:
         StorageError: The file cannot be opened, or the range is not all there.
     """
-    with LocalFile(path) as file:
-        return file.read(position, size)
+    with open_file(path, options) as file:
+        return file.read(position, len(file) - position if size is None else size)

@@ -69,7 +69,7 @@ class Url:
     @override
     def __str__(self) -> str:
         """The URL without what is secret in it."""
-        return f"{self.scheme}://{self.authority}/{self.path}".rstrip("/")
+        return f"{self.scheme}://{self.authority}" + (f"/{self.path}" if self.path else "")
 
     def with_secrets(self) -> str:
         """Return the URL whole, to be sent and never to be shown."""

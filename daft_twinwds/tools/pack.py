@@ -51,10 +51,9 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
                                                              .../caption/part_000000/000000.tar
 
     A sample is the files of one stem, which is a file's name up to its last dot, whatever the
-    suffix and its case. Its key is the stem behind a prefix. The same input, flags and seed give
-    the same bytes on every machine, but for the ``root`` in manifests. Reading gives back exactly
-    the files that were packed; what was not is in ``pack_report.jsonl``, one line each with the
-    reason.
+    suffix and its case. Its key is the stem behind a prefix. The same files, flags and seed give
+    the same tars, on every machine. Reading gives back exactly the files that were packed; what was
+    not is in ``pack_report.jsonl``, one line each with the reason.
 
     Every file of the output appears under its name when it is whole, and the manifests last. What
     a killed run leaves behind is finished by ``resume``: the result equals that of a run that was

@@ -9,14 +9,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from daft_twinwds.errors import DecodeError
+from daft_twinwds.pictures.byte_ranges import HEAD
+from daft_twinwds.pictures.image_header import read_header
 from daft_twinwds.query.schema import SUFFIXES_OF_MEDIUM
+from daft_twinwds.shards.storage import LocalFile
 from daft_twinwds.tools.pack_input import Folder, InputFile
-from daft_twinwds.tools.pack_pictures import check_picture, picture_size
 from daft_twinwds.tools.pack_report import LeftOut
 from daft_twinwds.tools.pack_samples import Sample
 from daft_twinwds.tools.pack_settings import PackSettings
 from daft_twinwds.tools.pack_videos import require_pyav, video_shape
 from daft_twinwds.train.buckets import PACKED_CLASSES, aspect_classes
+from daft_twinwds.train.images import DecodeImage
 
 __all__ = ["Classifier"]
 
@@ -106,7 +109,7 @@ class Classifier:
             for modality, file in zip(self.folders, sample.files, strict=True):
                 if file is not None and file.suffix.lower() in _PICTURES:
                     try:
-                        check_picture(self._path(modality, sample, file), file.size)
+                        _decode(self._path(modality, sample, file))
                     except DecodeError as error:
                         return _left_out(modality, sample, file, "unreadable picture", str(error))
         if self.settings.is_measured:
@@ -123,7 +126,7 @@ class Classifier:
             return _left_out(self.main, sample, file, "not a video", "it has no duration")
         try:
             if not is_video:
-                return _Measures(*picture_size(path))
+                return _Measures(*_shown_size(path))
             height, width, seconds = video_shape(path)
         except DecodeError as error:
             reason = "unreadable video" if is_video else "unreadable picture"
@@ -145,6 +148,17 @@ class Classifier:
 
     def _path(self, modality: str, sample: Sample, file: InputFile) -> str:
         return f"{self.folders[modality].path}/{sample.stem}.{file.suffix}"
+
+
+def _shown_size(path: str) -> tuple[int, int]:
+    """Return (height, width) of a picture, turned by EXIF; few files are read beyond their head."""
+    with LocalFile(path) as file:
+        return read_header(file.read(0, len(file)) if len(file) <= HEAD else file).upright
+
+
+def _decode(path: str) -> None:
+    with LocalFile(path) as file:
+        DecodeImage()(file.read(0, len(file)))
 
 
 def _left_out(modality: str, sample: Sample, file: InputFile, reason: str, detail: str) -> LeftOut:

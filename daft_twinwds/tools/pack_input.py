@@ -141,8 +141,8 @@ class _Listing:
         """Walk, and return what was found."""
         count = total = 0
         for name, status in self._iter_files(self._folder.path, ""):
-            raw = os.fsencode(name)
-            self._hash.update(b"%b\0%d\0%d\0" % (raw, status.st_size, status.st_mtime_ns))
+            line = f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"
+            self._hash.update(line.encode(errors="surrogateescape"))
             count += 1
             total += status.st_size
             self._take(name, status.st_size)

@@ -129,6 +129,9 @@ def _take(descriptor: int, output: Path) -> None:
             f"{output}: {holder} is packing into this folder; expected one packing at a time; "
             "wait for it, or pack elsewhere"
         ) from error
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

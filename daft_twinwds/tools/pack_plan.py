@@ -23,7 +23,6 @@ __all__ = [
     "PLAN_NAME",
     "PlanHead",
     "ShardPlan",
-    "Source",
     "iter_plan",
     "plan_shards",
     "read_plan_head",
@@ -34,9 +33,6 @@ __all__ = [
 PLAN_NAME: Final = "pack_plan.jsonl"
 _VERSION: Final = 1
 _SHARDS, _SAMPLES = "/shards", "/samples"  # no folder's name begins so
-
-Source = Sequence[Any]
-"""Path of a file below its modality's folder, and its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +80,26 @@ class ShardPlan:
     """Path below each modality's folder."""
     keys: Sequence[str]
     """Of its samples, in order."""
-    files: Mapping[str, Sequence[Source | None]]
-    """Modality -> the file of each key, or None where it lacks one."""
+    files: Mapping[str, Sequence[str | None]]
+    """Modality -> path below its folder of the file of each key, or None where it lacks one."""
+    sizes: Mapping[str, Sequence[int]]
+    """Modality -> bytes of those files, 0 where there is none."""
 
     def tar(self, modality: str) -> str:
         """Return the path of a twin below the output."""
         return "/".join(part for part in (self.leaf, modality, self.name) if part)
 
-    def members(self, modality: str) -> Iterator[tuple[str, Source]]:
-        """Yield (member's name, file) of a twin, in order."""
-        for key, source in zip(self.keys, self.files[modality], strict=True):
-            if source is not None:
-                yield f"{key}.{source[0].rpartition('.')[2].lower()}", source
+    def members(self, modality: str) -> Iterator[tuple[str, str, int]]:
+        """Yield (member's name, file, bytes) of a twin, in order."""
+        for key, file, size in zip(
+            self.keys, self.files[modality], self.sizes[modality], strict=True
+        ):
+            if file is not None:
+                yield f"{key}.{file.rpartition('.')[2].lower()}", file, size
 
     def size(self, modality: str) -> int:
         """Return the bytes that a twin will have."""
-        return tar_size((name, size) for name, (_, size) in self.members(modality))
+        return tar_size((name, size) for name, _, size in self.members(modality))
 
 
 def plan_shards(
@@ -126,17 +126,23 @@ def plan_shards(
         for number, cut in enumerate(cuts):
             part, tar = divmod(number, settings.part_size)
             chosen = samples[cut.start : cut.stop]
+            columns = dict(
+                zip(modalities, zip(*(sample.files for sample in chosen), strict=True), strict=True)
+            )
             yield ShardPlan(
                 leaf=leaf,
                 name=f"part_{part:06d}/{tar:06d}.tar",
                 keys=[settings.key_prefix + sample.stem for sample in chosen],
                 files={
                     modality: [
-                        None if file is None else (f"{sample.stem}.{file.suffix}", file.size)
-                        for sample in chosen
-                        for file in (sample.files[place],)
+                        file and f"{sample.stem}.{file.suffix}"
+                        for sample, file in zip(chosen, files, strict=True)
                     ]
-                    for place, modality in enumerate(modalities)
+                    for modality, files in columns.items()
+                },
+                sizes={
+                    modality: [file.size if file else 0 for file in files]
+                    for modality, files in columns.items()
                 },
             )
 
@@ -189,8 +195,8 @@ def summary_of(shards: Iterable[ShardPlan]) -> tuple[PackedLeaf, ...]:
         count = counts.setdefault(shard.leaf, Counter())
         count[_SHARDS] += 1
         count[_SAMPLES] += len(shard.keys)
-        for modality, files in shard.files.items():
-            count[modality] += sum(source[1] for source in files if source is not None)
+        for modality, sizes in shard.sizes.items():
+            count[modality] += sum(sizes)
     return tuple(
         PackedLeaf(
             folder=leaf,

@@ -1,8 +1,9 @@
 """Follows a plan: writes its tars, several at a time, and the manifests when all are there."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -87,23 +88,23 @@ class _Writer:
         self._copying = threading.Semaphore(num_workers)
 
     def run(self, jobs: Iterator[tuple[ShardPlan, str]]) -> Iterator[str]:
-        """Yield the tars as they get done; the first error ends it, once all threads have ended."""
+        """Yield the tars in order, each when it is done; the first error ends it."""
         pool = ThreadPoolExecutor(self._threads)
-        pending: set[Future[str]] = set()
+        pending: deque[Future[str]] = deque()
         try:
             for shard, modality in jobs:
-                pending.add(pool.submit(self._write, shard, modality))
+                pending.append(pool.submit(self._write, shard, modality))
                 if len(pending) >= 2 * self._threads:
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in done)
-            yield from (future.result() for future in as_completed(pending))
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
 
     def _write(self, shard: ShardPlan, modality: str) -> str:
         name, folder = shard.tar(modality), self._folders[modality]
         with new_file(f"{self._output}/{name}") as file, self._copying, TarWriter(file) as tar:
-            for member, (source, size) in shard.members(modality):
+            for member, source, size in shard.members(modality):
                 tar.add_file(member, f"{folder}/{source}", size=size)
         return name
 

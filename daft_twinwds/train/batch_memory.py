@@ -1,6 +1,8 @@
 """The memory of a batch's pictures: made when the first shape is known, used again when free."""
 
+import math
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 
@@ -9,9 +11,16 @@ from numpy.typing import NDArray
 
 from daft_twinwds.errors import DecodeError
 
-__all__ = ["BatchMemory", "Pixels", "ShapeMismatchError"]
+__all__ = ["Allocate", "BatchMemory", "Pixels", "ShapeMismatchError", "plain_memory"]
 
 Shape = tuple[int, int, int]
+Allocate = Callable[[int], NDArray[np.uint8]]
+"""Makes writable memory of so many bytes, (bytes,)."""
+
+
+def plain_memory(size: int) -> NDArray[np.uint8]:
+    """Make memory as NumPy does."""
+    return np.empty(size, np.uint8)
 
 
 class ShapeMismatchError(DecodeError):
@@ -22,28 +31,31 @@ class BatchMemory:
     """Memory for one batch after the other; what a batch leaves behind, a later one gets.
 
     A batch's memory is free when no array and no tensor refers to it any more, not before. Fresh
-    memory is made only while none is free: together there is never more than the batches that were
-    alive at once, and never more than ``limit`` pieces are free. Any thread may use it.
+    memory is made only while none is free, or in exchange for some that is too small: together there
+    are never more pieces than there were batches alive at once, and never more than ``limit`` are
+    free. Any thread may use it.
     """
 
-    def __init__(self, limit: int) -> None:
-        # Fresh memory of this size comes from the kernel, which has to clear it first: that
-        # takes 10 to 60 % as long as to decode pictures into it.
+    def __init__(self, limit: int, allocate: Allocate = plain_memory) -> None:
+        # Fresh memory of this size comes from the kernel, which clears it first: a tenth of the
+        # time that decoding takes, and twice that time where a hypervisor has to find it.
         #
         # No lock: the garbage collector may drop a batch while this thread is in here, and what
         # a deque does is done at once.
         self._free: deque[NDArray[np.uint8]] = deque(maxlen=limit)
         self._closed = False
+        self._allocate = allocate
 
     def take(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         """Return writable, C-contiguous memory whose content is undefined."""
         memory = None
         with suppress(IndexError):
             memory = self._free.pop()
-        if memory is None or memory.shape != shape:
-            self._free.clear()
-            memory = np.empty(shape, np.uint8)
-        return np.asarray(_Lease(memory, self))
+        size = math.prod(shape)
+        # Batches of other buckets have other shapes and about as many pixels.
+        if memory is None or memory.size < size:
+            memory = self._allocate(size)
+        return np.asarray(_Lease(memory, shape, self))
 
     def give_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory that nothing refers to any more for a later batch."""
@@ -63,8 +75,10 @@ class _Lease:
     to be something else than an array, or views of the batch would outlive the lease.
     """
 
-    def __init__(self, memory: NDArray[np.uint8], source: BatchMemory) -> None:
-        self.__array_interface__ = memory.__array_interface__
+    def __init__(
+        self, memory: NDArray[np.uint8], shape: tuple[int, ...], source: BatchMemory
+    ) -> None:
+        self.__array_interface__ = memory[: math.prod(shape)].reshape(shape).__array_interface__
         self._memory = memory
         self._source = source
 

@@ -1,7 +1,7 @@
 """Bytes of one picture to pixels: sized, cropped, the right way up."""
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from daft_twinwds.pictures.exif import UPRIGHT, swaps_sides, turned
 from daft_twinwds.pictures.image_header import PictureHeader, check_claims, read_header
 from daft_twinwds.pictures.jpeg import FULL_SCALE, Mode, decode_jpeg, scale_for
 from daft_twinwds.pictures.pillow_image import Colour, decode_with_pillow
+from daft_twinwds.train.buckets import PRESETS, aspect_class, target_size
 
 __all__ = ["DecodeImage"]
 
@@ -49,8 +50,9 @@ class DecodeImage:
         (768, 1344, 3)
     """
 
-    size: Size | None = None
-    """Target (height, width) in pixels; None keeps each picture's own."""
+    size: Size | str | None = None
+    """Target (height, width) in pixels; or a preset as ``"1024"``, which has one for each aspect
+    class (see `daft_twinwds.train.buckets.PRESETS`); None keeps each picture's own."""
     mode: Mode = "RGB"
     """Channels. "L" of a JPEG is the luma that the file holds, of all else Rec. 601 luma."""
     fit: Fit = "cover"
@@ -85,10 +87,10 @@ class DecodeImage:
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if self.size is not None and not _is_size(self.size):
+        if not (self.size is None or self.size in PRESETS or _is_size(self.size)):
             raise ValueError(
-                f"size must be (height, width) in whole pixels, each at least 1, or None; got "
-                f"{self.size!r}"
+                f"size must be (height, width) in whole pixels, each at least 1, a preset "
+                f"({', '.join(PRESETS)}), or None; got {self.size!r}"
             )
         if self.reducing_gap is not None and not self.reducing_gap >= 1:
             raise ValueError(f"reducing_gap must be at least 1, or None; got {self.reducing_gap!r}")
@@ -99,6 +101,16 @@ class DecodeImage:
             )
         if self.max_pixels < 1:
             raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")
+
+    def of_class(self, aspect: str) -> Self:
+        """Return the decoder that gives all pictures a preset's size for one aspect class.
+
+        Raises:
+            ValueError: There is no such class.
+        """
+        if not isinstance(self.size, str):
+            return self
+        return replace(self, size=target_size(self.size, aspect))
 
     def __call__(self, data: bytes) -> Pixels:
         """Decode one picture into memory of its own.
@@ -154,19 +166,25 @@ class DecodeImage:
     def _checked_header(self, data: bytes) -> PictureHeader:
         header = read_header(data)
         check_claims(header, size=len(data), max_pixels=self.max_pixels)
-        if self.too_small == "error" and self.size is not None:
+        if self.too_small == "error":
             height, width = header.upright if self.orientation else header.stored
-            if height < self.size[0] or width < self.size[1]:
+            size = self._target((height, width))
+            if height < size[0] or width < size[1]:
                 raise DecodeError(
                     f"picture of {width} x {height} pixels (width x height) is smaller than its "
-                    f"target; expected at least {self.size[1]} x {self.size[0]}; leave it out, or "
+                    f"target; expected at least {size[1]} x {size[0]}; leave it out, or "
                     'pass too_small="upscale"'
                 )
         return header
 
     def _shape(self, header: PictureHeader) -> tuple[int, int, int]:
         own = header.upright if self.orientation else header.stored
-        return (*(self.size or own), _CHANNELS[self.mode])
+        return (*self._target(own), _CHANNELS[self.mode])
+
+    def _target(self, own: Size) -> Size:
+        if isinstance(self.size, str):
+            return target_size(self.size, aspect_class(own[1], own[0]))
+        return self.size or own
 
     def _decode(self, data: bytes, header: PictureHeader, out: Pixels) -> None:
         orientation = header.orientation if self.orientation else UPRIGHT

@@ -122,6 +122,15 @@ class EpochOrder(Order):
         epochs = np.full(self.global_batch, epoch, np.int64)
         return GlobalBatch(rows[0], pad[0], int(buckets[0]), epochs)
 
+    @override
+    def some(self, epoch: int, steps: range) -> list[GlobalBatch]:
+        """Return several global batches of one epoch, faster than one by one."""
+        rows, pad, buckets = self.batches(epoch, np.array(steps))
+        epochs = np.full(self.global_batch, epoch, np.int64)
+        return [
+            GlobalBatch(*parts, epochs) for parts in zip(rows, pad, buckets.tolist(), strict=True)
+        ]
+
     def batches(
         self, epoch: int, steps: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:

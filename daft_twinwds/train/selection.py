@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from daft.datatype import MediaType
 from typing_extensions import override
 
-from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.errors import LayoutError, MissingDependencyError, StorageError
 from daft_twinwds.query._daft import file_storage
 from daft_twinwds.query.schema import KEY
 
@@ -89,6 +89,35 @@ class Selection:
                 column = pa.chunked_array(storage, column.type.storage_type)
             columns[name] = column
         return cls(pa.table(columns).combine_chunks(), media)
+
+    @classmethod
+    def from_dataframe_distributed(
+        cls, make_df: Callable[[], daft.DataFrame], *, group: Any = None
+    ) -> Self:
+        """Run a query on one rank alone, and give its references to all.
+
+        To be called by all ranks of the group. Without an initialised ``torch.distributed`` it is
+        `from_dataframe`.
+
+        Args:
+            make_df: Returns the query; called on the group's first rank alone.
+            group: A process group of ``torch.distributed``; None for all ranks.
+
+        Raises:
+            MissingDependencyError: torch is not installed.
+            ValueError: This process is not in the group.
+            Exception: What the query raises, on all ranks as it is on the first.
+        """
+        try:
+            from daft_twinwds.train.distributed import from_first_rank
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise MissingDependencyError(
+                "Selection.from_dataframe_distributed needs torch, which is not installed; "
+                "pip install 'daft-twinwds[train]'"
+            ) from error
+        return from_first_rank(lambda: cls.from_dataframe(make_df()), group)
 
     def __len__(self) -> int:
         """Number of rows."""

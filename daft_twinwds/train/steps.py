@@ -61,6 +61,10 @@ class Order(ABC):
             ValueError: The order has no such position.
         """
 
+    def some(self, epoch: int, steps: range) -> list[GlobalBatch]:
+        """Return several global batches of one epoch."""
+        return [self.rows(epoch, step) for step in steps]
+
     def slice_for(self, partition: Partition) -> slice:
         """Return what a rank reads of each global batch; see `rank_slice`."""
         return rank_slice(self.global_batch, partition)

@@ -2,37 +2,31 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import daft
-import numpy as np
-import pyarrow as pa
-import torch
 from torch.utils.data import IterableDataset, get_worker_info
 from typing_extensions import override
 
 from daft_twinwds.partition import Partition
 from daft_twinwds.query._daft import engine_is_running
-from daft_twinwds.train.batches import Decoder, Feed, FeedReport, available_cpus, decoders_of
+from daft_twinwds.query.io_options import AnyConfig, storage_options
+from daft_twinwds.shards.storage import storage_stats
+from daft_twinwds.train.batches import Feed, FeedReport, available_cpus
+from daft_twinwds.train.decoders import (
+    Decoder,
+    SampleReader,
+    Transform,
+    check_transforms,
+    decoders_of,
+)
+from daft_twinwds.train.images import DecodeImage
+from daft_twinwds.train.permutation import check_int
 from daft_twinwds.train.selection import Selection
+from daft_twinwds.train.tensors import ToTensors, number_types
 
 __all__ = ["TwinIterDataset", "to_torch_iter_dataset"]
-
-NUMPY_TYPES: Mapping[pa.DataType, type[np.generic]] = {
-    pa.bool_(): np.bool_,
-    pa.uint8(): np.uint8,
-    pa.uint16(): np.uint16,
-    pa.uint32(): np.uint32,
-    pa.uint64(): np.uint64,
-    pa.int8(): np.int8,
-    pa.int16(): np.int16,
-    pa.int32(): np.int32,
-    pa.int64(): np.int64,
-    pa.float32(): np.float32,
-    pa.float64(): np.float64,
-}
-"""Arrow types whose columns become tensors."""
 
 _forked_with_engine = False
 
@@ -46,22 +40,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_engine)
 
 
-def to_torch_iter_dataset(
+def to_torch_iter_dataset(  # noqa: PLR0913  # the public function holds all defaults
     data: daft.DataFrame | Selection,
     *,
     decode: Mapping[str, Decoder] | None = None,
+    transform: Mapping[str, Transform] | None = None,
     batch_size: int | None = None,
+    seed: int = 0,
     partition: Partition | None = None,
     num_threads: int | None = None,
     prefetch_batches: int = 2,
     on_error: Literal["raise", "skip"] = "raise",
+    io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
 ) -> "TwinIterDataset":
     """Stream a DataFrame's rows, pictures decoded, as a PyTorch ``IterableDataset``.
 
     The query runs now, for references only; bytes are read and decoded while the data set is
-    iterated, in threads, with bounded memory: at most ``prefetch_batches + 2`` batches live at
-    once. The rows are split over data-parallel ranks and DataLoader workers; the numbers of rows
-    of two readers differ by at most one.
+    iterated, in threads, with bounded memory: beside the batches that you keep, never more than
+    ``prefetch_batches + 2``, counting the one that you work on. What a dropped batch leaves behind
+    serves a later one. The rows are split over data-parallel ranks and DataLoader workers; the
+    numbers of rows of two readers differ by at most one.
 
     Inside a ``torch.utils.data.DataLoader`` pass ``batch_size=None`` there if a batch size is
     given here. With ``num_workers > 0`` pass ``multiprocessing_context="forkserver"`` or
@@ -70,19 +68,25 @@ def to_torch_iter_dataset(
     Args:
         data: The rows, with ``__key__``; a `Selection` saves running the query again.
         decode: File column -> `DecodeImage` or a callable of bytes; other media are not read.
-            None decodes pictures and gives other media as bytes.
+            None decodes pictures and gives other media as bytes. A caption's column may have
+            `PickCaption`.
+        transform: Column -> callable of its decoded value and a ``numpy.random.Generator`` that
+            depends on seed and row alone; see `TwinLoader`.
         batch_size: Samples per batch; None yields samples one by one.
+        seed: What captions and transforms draw depends on it. The order does not.
         partition: Who reads; `Partition.detect` by default. The DataLoader's worker is found
-            when the iteration begins.
+            when the iteration begins. Pass ``Partition()`` for rows that are one rank's already.
         num_threads: Decoding threads per process; None for as many as it may use CPUs.
-        prefetch_batches: Batches made ahead.
-        on_error: A sample that cannot be read or decoded: ``"raise"``, or ``"skip"``: another
-            takes its place and `TwinIterDataset.report` counts it.
+        prefetch_batches: Batches made ahead; of single samples, at least one per thread is.
+        on_error: A sample that cannot be read or decoded: ``"raise"``, or ``"skip"``: one from
+            behind takes its place, so that all batches but the last stay full, and
+            `TwinIterDataset.report` counts it. If a reader cannot read a single one, it raises.
+        io_config: Credentials and endpoints, as in `read_twin_webdataset`; the rows hold none.
 
     Returns:
         A data set of dictionaries: ``__key__`` (list of str), pictures (uint8 tensors
-        (batch, channels, height, width), channels last in memory), numbers without nulls
-        (tensors (batch,)), anything else (lists). Without ``batch_size``: values instead of
+        (batch, channels, height, width), channels last in memory), numbers of columns without
+        nulls (tensors (batch,)), anything else (lists). Without ``batch_size``: values instead of
         lists, and no batch axis.
 
     Raises:
@@ -97,9 +101,16 @@ def to_torch_iter_dataset(
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     selection = data if isinstance(data, Selection) else Selection.from_dataframe(data)
+    columns = selection.table.column_names
+    decoders = decoders_of(selection.media, columns, decode)
     return TwinIterDataset(
         selection,
-        decoders=decoders_of(selection, decode),
+        reader=SampleReader(
+            decoders=decoders,
+            transforms=check_transforms(transform, selection.media, columns, decoders),
+            storage=storage_options(io_config),
+            seed=check_int("seed", seed),
+        ),
         batch_size=batch_size,
         partition=partition or Partition.detect(),
         num_threads=num_threads,
@@ -115,7 +126,7 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
         self,
         selection: Selection,
         *,
-        decoders: Mapping[str, Decoder],
+        reader: SampleReader,
         batch_size: int | None,
         partition: Partition,
         num_threads: int | None,
@@ -127,30 +138,38 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
         """The rows, over all ranks and workers."""
         self.partition = partition
         """Who reads, the DataLoader's worker aside."""
-        self._decoders = dict(decoders)
+        self._sample_reader = reader
         self._batch_size = batch_size
         self._num_threads = num_threads
         self._prefetch_batches = prefetch_batches
         self._on_error = on_error
+        self._stats_before = storage_stats()
         self._report = FeedReport()
-        self._numbers = {
-            field.name: NUMPY_TYPES[field.type]
-            for field in selection.table.schema
-            if field.type in NUMPY_TYPES and not selection.table.column(field.name).null_count
-        }
+        self._to_tensors = ToTensors(
+            numbers=number_types([selection]),
+            pictures={
+                name for name, made in reader.decoders.items() if isinstance(made, DecodeImage)
+            },
+            transformed=set(reader.transforms),
+        )
 
     @override
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield this reader's batches or samples.
 
+        Leaving early, dropping or closing the iterator stops its threads.
+
         Raises:
+            DecodeError: A picture cannot be decoded, or differs in shape from its batch, or no
+                sample at all can be read.
+            StorageError: A byte range cannot be read.
             RuntimeError: This is a DataLoader worker that was forked after Daft had run.
         """
         partition = self._reader()
         threads = self._num_threads or max(1, available_cpus() // partition.num_workers)
         feed = Feed(
             selection=self.selection,
-            decoders=self._decoders,
+            reader=self._sample_reader,
             batch_size=self._batch_size or 1,
             num_threads=threads,
             # Single samples are batches of one here: fewer than threads would leave some idle.
@@ -165,11 +184,18 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
         """Return what this process has read so far.
 
         Returns:
-            ``rows`` handed out, ``bytes`` of media read, ``skipped`` rows by reason. DataLoader
-            workers count in their own processes and log what they skip.
+            ``rows`` handed out, ``bytes`` of media read, ``skipped`` rows by reason, and
+            ``storage``: the requests, bytes, retries and seconds of all that the process has read
+            since this data set was made. DataLoader workers count in their own processes and log
+            what they skip.
         """
         report = self._report
-        return {"rows": report.rows, "bytes": report.bytes, "skipped": dict(report.skipped)}
+        return {
+            "rows": report.rows,
+            "bytes": report.bytes,
+            "skipped": dict(report.skipped),
+            "storage": asdict(storage_stats() - self._stats_before),
+        }
 
     def _reader(self) -> Partition:
         info = get_worker_info()
@@ -185,14 +211,5 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
         return replace(self.partition, worker=info.id, num_workers=info.num_workers)
 
     def _to_item(self, batch: dict[str, Any]) -> dict[str, Any]:
-        item = {name: self._to_torch(name, values) for name, values in batch.items()}
+        item = self._to_tensors(batch)
         return item if self._batch_size else {name: values[0] for name, values in item.items()}
-
-    def _to_torch(self, name: str, values: Any) -> Any:
-        if isinstance(values, np.ndarray):
-            # (batch, height, width, channels) seen as (batch, channels, height, width): a view,
-            # which torch knows as channels_last.
-            return torch.from_numpy(values).permute(0, 3, 1, 2)
-        if name in self._numbers:
-            return torch.from_numpy(np.array(values, self._numbers[name]))
-        return values

@@ -59,7 +59,7 @@ def columns_of(
     on_missing: OnMissing = "error",
 ) -> dict[str, Column]:
     dataset = find_dataset(root, on_missing=on_missing)
-    columns = infer_columns(dataset, schema or {}, key_split=key_split, strict=strict)
+    columns = infer_columns(dataset, schema or {}, key_split=key_split, strict=strict, index="off")
     assert [column.name for column in columns] == list(dataset.modalities)
     return {column.name: column for column in columns}
 

@@ -376,7 +376,7 @@ def test_a_text_too_large_to_hold_is_refused_or_skipped(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daft_twinwds.query.text.MAX_TEXT_BYTES", 2000)
-    monkeypatch.setattr("daft_twinwds.query.shard_scan.MAX_TEXT_BYTES", 2000)
+    monkeypatch.setattr("daft_twinwds.query.tar_reading.MAX_TEXT_BYTES", 2000)
     df = daft_twinwds.read_twin_webdataset(root)
     skipping = daft_twinwds.read_twin_webdataset(root, on_error="skip")
     large = json.dumps({"prompt": "x" * 3000}).encode()

@@ -1,353 +1,279 @@
-"""Ranges of local files: the same bytes as plain slices, in few calls, or an error."""
+"""One way to open a file, whatever it is stored in."""
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
+import fsspec
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from daft_twinwds.errors import StorageError
-from daft_twinwds.shards import storage
-from daft_twinwds.shards.storage import LocalFile, read_range
+from daft_twinwds.errors import MissingDependencyError, StorageError
+from daft_twinwds.shards.local import LocalFile
+from daft_twinwds.shards.options import (
+    AzureOptions,
+    GcsOptions,
+    HttpOptions,
+    S3Options,
+    StorageOptions,
+)
+from daft_twinwds.shards.storage import MissingObjectError, open_file, read_range
 
-CONTENT = np.random.default_rng(0).bytes(1 << 20)
-LENGTH = 400
+if TYPE_CHECKING:
+    from tests.conftest import RangeServer, S3Server
 
-bounds = st.none() | st.integers(-LENGTH - 20, LENGTH + 20)
-ranges = st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH)).map(sorted)
-
-Calls = list[tuple[int, int]]
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file that holds `CONTENT`."""
-    file = tmp_path_factory.mktemp("storage") / "large.bin"
-    file.write_bytes(CONTENT)
-    return str(file)
-
-
-@pytest.fixture(scope="module")
-def short_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file that holds the first `LENGTH` bytes of `CONTENT`."""
-    file = tmp_path_factory.mktemp("storage") / "short.bin"
-    file.write_bytes(CONTENT[:LENGTH])
-    return str(file)
+CONTENT = np.random.default_rng(0).bytes(300_000)
+SPECIAL = [
+    "with space",
+    "h#sh",
+    "pct%20x%",
+    "plus+&=",
+    "what?",
+    "set[1]{a,b}*",
+    "\u56fe\u50cf",
+    "a@b:c;~'\"",
+]
+OPTIONS = StorageOptions(backoff=0.01, retries=2)
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Position and size of every read from the disk."""
-    calls: Calls = []
-    pread = os.pread
+def check(path: str, options: StorageOptions) -> None:
+    """Read a file that holds `CONTENT` in every way there is."""
+    with open_file(path, options) as file:
+        assert len(file) == len(CONTENT)
+        assert file.data()[7:77] == CONTENT[7:77]
+        assert file[-5:] == CONTENT[-5:]
+        assert file.read(280_000, 20_000) == CONTENT[280_000:]
+        assert file.read_many([299_000, 3, 10], [1000, 4, 0]) == [
+            CONTENT[299_000:],
+            CONTENT[3:7],
+            b"",
+        ]
+        with pytest.raises(
+            StorageError, match=r"1 bytes at byte 299999, expected 2; .*cut or repl"
+        ):
+            file.read(299_999, 2)
+    assert read_range(path, 9, 11, options) == CONTENT[9:20]
+    assert read_range(path, 299_990, None, options) == CONTENT[-10:]
+    with pytest.raises(StorageError, match="1 bytes at byte 299999, expected 2"):
+        read_range(path, 299_999, 2, options)
 
-    def record(descriptor: int, size: int, position: int) -> bytes:
-        calls.append((position, size))
-        return pread(descriptor, size, position)
 
-    monkeypatch.setattr(os, "pread", record)
-    return calls
-
-
-@pytest.fixture
-def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that gives seven bytes at a time, as large reads and interrupted ones come short."""
-    pread = os.pread
-    monkeypatch.setattr(
-        os,
-        "pread",
-        lambda descriptor, size, position: pread(descriptor, min(size, 7), position),
+def s3_options(server: "S3Server", **more: Any) -> StorageOptions:
+    return replace(
+        OPTIONS,
+        s3=S3Options(
+            key_id=server.key_id,
+            access_key=server.access_key,
+            endpoint_url=server.endpoint,
+            region="us-east-1",
+            **more,
+        ),
     )
 
 
-@given(
-    slices=st.lists(st.builds(slice, bounds, bounds), min_size=1, max_size=20),
-    read_ahead=st.integers(0, 100),
-    max_gap=st.integers(0, 50),
-)
-@example(slices=[slice(1, None), slice(1, 0)], read_ahead=0, max_gap=0)
-def test_slices_are_those_of_bytes(
-    short_path: str, slices: list[slice], read_ahead: int, max_gap: int
+def test_local_paths_and_file_urls_are_read_from_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "a b%20c?.bin"
+    path.write_bytes(CONTENT)
+
+    check(str(path), OPTIONS)
+    with open_file(f"file://{tmp_path}/a%20b%2520c%3F.bin") as file:
+        assert isinstance(file, LocalFile)
+        assert file.path == str(path)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_http_urls_are_read_with_special_characters(range_server: "RangeServer", name: str) -> None:
+    range_server.files[f"/{name}/{name}.tar"] = CONTENT
+
+    check(f"{range_server.url}/{quote(name)}/{quote(name)}.tar", OPTIONS)
+    assert {one.method for one in range_server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize("target", ["/a%2Fb.tar", "/a//b.tar", "/a/b.tar/", "/"])
+def test_http_paths_that_are_no_list_of_names_are_sent_as_they_are(
+    range_server: "RangeServer", target: str
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch, LocalFile(short_path) as file:
-        patch.setattr(storage, "READ_AHEAD", read_ahead)
-        patch.setattr(storage, "MAX_GAP", max_gap)
+    range_server.files[unquote(target)] = CONTENT
 
-        for part in slices:
-            assert file[part] == CONTENT[:LENGTH][part]
+    assert read_range(f"{range_server.url}{target}?sig=1", 3, 5) == CONTENT[3:8]
+    assert range_server.requests[0].target == f"{target}?sig=1"
 
 
-@given(
-    wanted=st.lists(ranges, max_size=30),
-    is_sorted=st.booleans(),
-    is_whole=st.booleans(),
-    max_gap=st.integers(0, 50),
-    max_read=st.integers(0, 200),
-)
-def test_many_ranges_are_those_read_one_by_one(
-    short_path: str,
-    wanted: list[list[int]],
-    is_sorted: bool,
-    is_whole: bool,
-    max_gap: int,
-    max_read: int,
-) -> None:
-    wanted = sorted(wanted) if is_sorted else wanted
-    positions = [start for start, _ in wanted]
-    sizes = [stop - start for start, stop in wanted]
+@pytest.mark.parametrize("name", SPECIAL)
+def test_keys_of_s3_are_read_with_special_characters(s3_server: "S3Server", name: str) -> None:
+    s3_server.client.create_bucket(Bucket="special")
+    s3_server.client.put_object(Bucket="special", Key=f"{name}/{name}.tar", Body=CONTENT)
 
-    with pytest.MonkeyPatch.context() as patch, LocalFile(short_path) as file:
-        patch.setattr(storage, "MAX_GAP", max_gap)
-        patch.setattr(storage, "MAX_READ", max_read)
-        if is_whole:
-            file.data()
-        together = file.read_many(positions, sizes)
-        alone = [file.read(*place) for place in zip(positions, sizes, strict=True)]
-
-    assert together == alone
-    assert together == [CONTENT[start:stop] for start, stop in wanted]
+    check(f"s3://special/{name}/{name}.tar", s3_options(s3_server))
 
 
-def test_a_slice_with_a_step_is_refused(path: str) -> None:
-    with LocalFile(path) as file, pytest.raises(ValueError, match="step of 2"):
-        file[0:10:2]
+def test_presigned_urls_are_read_and_never_shown(s3_server: "S3Server") -> None:
+    s3_server.client.create_bucket(Bucket="signed")
+    s3_server.client.put_object(Bucket="signed", Key="a b.tar", Body=CONTENT)
+    url = s3_server.client.generate_presigned_url(
+        "get_object", Params={"Bucket": "signed", "Key": "a b.tar"}
+    )
+
+    check(url, OPTIONS)
+    with open_file(url) as file:
+        assert file.path == f"{s3_server.endpoint}/signed/a%20b.tar"
 
 
-def test_a_file_is_as_long_as_it_was_when_opened(tmp_path: Path) -> None:
-    path = tmp_path / "grows.bin"
-    path.write_bytes(b"first")
+def test_a_required_query_goes_with_every_request(range_server: "RangeServer") -> None:
+    range_server.files["/x"] = CONTENT
+    range_server.required_query = "sig=a%2Fb%3D&x=1"
 
-    with LocalFile(str(path)) as file, path.open("ab") as writer:
-        writer.write(b", second")
-        writer.flush()
-
-        assert len(file) == 5
-        assert file[:] == b"first"
-        assert file.data() == b"first"
-
-
-@pytest.mark.parametrize("distance", [1024, 700], ids=["on-the-border", "across-the-border"])
-def test_close_headers_are_read_ahead(path: str, calls: Calls, distance: int) -> None:
-    num_bytes = 4 * storage.READ_AHEAD - 4096
-
-    with LocalFile(path) as file:
-        for start in range(0, num_bytes, distance):
-            assert file[start : start + 512] == CONTENT[start : start + 512]
-
-    assert [size for _, size in calls] == [storage.READ_AHEAD] * 4
-
-
-def test_of_far_headers_nothing_else_is_read(path: str, calls: Calls) -> None:
-    starts = range(storage.READ_AHEAD, len(CONTENT), 4 * storage.READ_AHEAD)
-
-    with LocalFile(path) as file:
-        for start in starts:
-            assert file[start : start + 512] == CONTENT[start : start + 512]
-
-    assert calls == [(start, 512) for start in starts]
-
-
-def test_reading_ahead_stops_at_the_end(path: str, calls: Calls) -> None:
-    end = len(CONTENT)
-
-    with LocalFile(path) as file:
-        assert file[end - 1000 : end - 488] == CONTENT[-1000:-488]
-        assert file[end - 488 : end] == CONTENT[-488:]
-
-    assert calls == [(end - 1000, 512), (end - 488, 488)]
-
-
-def test_a_small_file_is_read_in_one_call(path: str, calls: Calls) -> None:
-    with LocalFile(path) as file:
-        whole = file.data()
-        parts = file.read_many([7, 500_000], [3, 4])
-
-        assert whole == CONTENT
-        assert file.data() is whole
-        assert parts == [CONTENT[7:10], CONTENT[500_000:500_004]]
-
-    assert calls == [(0, len(CONTENT))]
+    check(f"{range_server.url}/x?sig=a%2Fb%3D&x=1", OPTIONS)
+    with pytest.raises(
+        StorageError, match=r"403 Forbidden, AccessDenied\); .*sign the URL again"
+    ) as e:
+        read_range(f"{range_server.url}/x?sig=expired", 0, 1)
+    assert "expired;" not in str(e.value).replace("may have expired;", "")
+    assert "sig=" not in str(e.value)
 
 
 @pytest.mark.parametrize(
-    ("limit", "is_read"),
-    [pytest.param(LENGTH, True, id="at-the-limit"), pytest.param(LENGTH - 1, False, id="larger")],
-)
-def test_a_large_file_is_sliced_from_the_disk(
-    short_path: str, monkeypatch: pytest.MonkeyPatch, calls: Calls, limit: int, is_read: bool
-) -> None:
-    monkeypatch.setattr(storage, "WHOLE", limit)
-
-    with LocalFile(short_path) as file:
-        data = file.data()
-
-        assert (data is not file) == is_read
-        assert len(calls) == is_read
-        assert data[3:9] == CONTENT[3:9]
-        assert len(data) == LENGTH
-
-
-def test_neighbouring_ranges_are_read_in_one_call(path: str, calls: Calls) -> None:
-    positions = list(range(512, 102_400, 1024))
-
-    with LocalFile(path) as file:
-        parts = file.read_many(positions, [300] * len(positions))
-
-    assert parts == [CONTENT[position : position + 300] for position in positions]
-    assert calls == [(512, positions[-1] + 300 - 512)]
-
-
-def test_ranges_behind_a_large_gap_are_read_apart(path: str, calls: Calls) -> None:
-    gap = storage.MAX_GAP
-
-    with LocalFile(path) as file:
-        file.read_many([0, 10 + gap, 20 + 2 * gap + 1], [10, 10, 10])
-
-    assert calls == [(0, 20 + gap), (21 + 2 * gap, 10)]
-
-
-def test_a_call_reads_no_more_than_its_limit(
-    path: str, monkeypatch: pytest.MonkeyPatch, calls: Calls
-) -> None:
-    monkeypatch.setattr(storage, "MAX_READ", 1000)
-
-    with LocalFile(path) as file:
-        file.read_many(list(range(0, 5000, 100)), [100] * 50)
-        file.read_many([0], [4000])
-
-    assert calls == [*((start, 1000) for start in range(0, 5000, 1000)), (0, 4000)]
-
-
-def test_a_range_asked_for_twice_is_read_once(path: str, calls: Calls) -> None:
-    with LocalFile(path) as file:
-        assert file.read_many([50, 50, 40], [20, 10, 5]) == [
-            CONTENT[50:70],
-            CONTENT[50:60],
-            CONTENT[40:45],
-        ]
-
-    assert calls == [(50, 20), (40, 5)]
-
-
-@pytest.mark.usefixtures("in_small_parts")
-def test_short_reads_are_completed(path: str) -> None:
-    with LocalFile(path) as file:
-        assert file.read(100, 1000) == CONTENT[100:1100]
-        assert file[5000:5020] == CONTENT[5000:5020]
-        assert file.read_many([9, 70], [50, 50]) == [CONTENT[9:59], CONTENT[70:120]]
-
-
-@pytest.mark.parametrize(
-    "read",
+    ("http", "header"),
     [
-        pytest.param(lambda file: file.read(LENGTH - 1, 2), id="read"),
-        pytest.param(lambda file: file.read_many([LENGTH - 1], [2]), id="read-many"),
-        pytest.param(
-            lambda file: file.data() and file.read_many([LENGTH - 1], [2]), id="read-many-of-whole"
-        ),
-        pytest.param(lambda file: read_range(file.path, LENGTH - 1, 2), id="read-range"),
+        (HttpOptions(bearer_token="tok"), ("Authorization", "Bearer tok")),
+        (HttpOptions(headers=(("x-key", "k"),)), ("x-key", "k")),
+        (HttpOptions(user="me:p%40ss"), ("Authorization", "Basic bWU6cEBzcw==")),
     ],
 )
-def test_a_range_past_the_end_is_refused(
-    short_path: str, read: Callable[[LocalFile], object]
+def test_http_credentials_go_into_headers(
+    range_server: "RangeServer", http: HttpOptions, header: tuple[str, str]
 ) -> None:
-    expected = rf"{short_path}: 1 bytes at byte 399, expected 2; .*; read the dataset again"
+    range_server.files["/x"] = CONTENT
+    range_server.required_header = header
 
-    with LocalFile(short_path) as file, pytest.raises(StorageError, match=expected):
-        read(file)
-
-
-def test_a_range_of_no_bytes_is_empty_anywhere(short_path: str) -> None:
-    with LocalFile(short_path) as file:
-        assert file.read(0, 0) == b""
-        assert file.read(LENGTH, 0) == b""
-        assert file.read_many([LENGTH, 3], [0, 0]) == [b"", b""]
+    check(f"{range_server.url}/x", replace(OPTIONS, http=http))
+    with pytest.raises(StorageError, match="401 Unauthorized"):
+        read_range(f"{range_server.url}/x", 0, 1, OPTIONS)
 
 
-def test_a_file_cut_after_opening_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "cut.bin"
-    path.write_bytes(CONTENT[:LENGTH])
+def test_name_and_password_of_a_url_are_sent_and_never_shown(range_server: "RangeServer") -> None:
+    range_server.files["/x"] = CONTENT
+    range_server.required_header = ("Authorization", "Basic bWU6cHc=")
+    url = range_server.url.replace("http://", "http://me:pw@")
 
-    with LocalFile(str(path)) as file:
-        os.truncate(path, 100)
-
-        with pytest.raises(
-            StorageError, match=r"cut.bin: 100 bytes at byte 0, expected 400; .*cut"
-        ):
-            file.data()
-        with pytest.raises(StorageError, match=r"0 bytes at byte 150, expected 10"):
-            file.read(150, 10)
-        assert file[90:110] == CONTENT[90:100]
+    check(f"{url}/x", OPTIONS)
+    with pytest.raises(StorageError, match=f"^{range_server.url}/none: reading") as caught:
+        read_range(f"{url}/none", 0, 1)
+    assert "pw" not in str(caught.value)
 
 
-def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "empty.tar"
-    path.touch()
+def test_google_storage_is_read_through_its_endpoint(range_server: "RangeServer") -> None:
+    range_server.files["/bucket/a b#.tar"] = CONTENT
+    range_server.required_header = ("Authorization", "Bearer tok")
+    gcs = GcsOptions(endpoint_url=range_server.url, token="tok")
 
-    with LocalFile(str(path)) as file:
-        assert len(file) == 0
-        assert file.data() == b""
-        assert file[0:512] == b""
-        assert file.read_many([], []) == []
-        with pytest.raises(StorageError, match="0 bytes at byte 0, expected 1"):
-            file.read_many([0], [1])
+    check("gs://bucket/a b#.tar", replace(OPTIONS, gcs=gcs))
 
 
-def test_one_range_of_a_file_is_read(path: str) -> None:
-    assert read_range(path, 77, 700) == CONTENT[77:777]
+@pytest.mark.parametrize(
+    "url", ["az://data/a b#.tar", "abfs://data@mine.dfs.core.windows.net/a b#.tar"]
+)
+def test_azure_is_read_through_its_endpoint(range_server: "RangeServer", url: str) -> None:
+    range_server.files["/data/a b#.tar"] = CONTENT
+    range_server.required_header = ("Authorization", "Bearer tok")
+    azure = AzureOptions(account="mine", endpoint_url=range_server.url, bearer_token="tok")
+
+    check(url, replace(OPTIONS, azure=azure))
 
 
-def test_a_missing_file_is_refused_with_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "missing.tar"
+@pytest.mark.parametrize("name", SPECIAL)
+def test_other_schemes_are_read_through_fsspec(name: str) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe(f"/set/{name}.tar", CONTENT)
 
+    check(f"memory://set/{name}.tar", OPTIONS)
     with pytest.raises(
-        StorageError, match=rf"{path}: cannot be opened \(No such file or directory\); .* the path"
+        MissingObjectError, match=r"^memory://set/none: reading .*\(404 Not Found\)"
     ):
-        LocalFile(str(path))
+        read_range("memory://set/none", 0, 1)
+    system.rm("/set", recursive=True)
 
 
-def test_an_unreadable_file_is_refused_with_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "loop.tar"
-    path.symlink_to(path)
+def test_a_file_system_without_ranges_of_its_own_is_read_without_reading_ahead(
+    tmp_path: Path,
+) -> None:
+    asked: list[tuple[int, int]] = []
 
-    with pytest.raises(StorageError, match=r"loop.tar: cannot be opened .*symbolic links"):
-        LocalFile(str(path))
+    class BufferedFile(fsspec.spec.AbstractBufferedFile):  # type: ignore[misc]
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            asked.append((start, end))
+            return CONTENT[start:end]
+
+    class BufferedSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "buffered"
+
+        def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+            return {"name": path, "size": len(CONTENT), "type": "file"}
+
+        def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> BufferedFile:
+            kwargs.pop("autocommit")
+            return BufferedFile(self, path, mode, **kwargs)
+
+    fsspec.register_implementation("buffered", BufferedSystem, clobber=True)
+
+    check("buffered://x", OPTIONS)
+    asked.clear()
+    assert read_range("buffered://x", 1000, 10) == CONTENT[1000:1010]
+    assert asked == [(1000, 1010)]
 
 
-def test_a_folder_is_refused_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=f"{tmp_path}: not a regular file; expected .*; check"):
-        LocalFile(str(tmp_path))
-
-
-def test_a_closed_file_gives_no_bytes(short_path: str) -> None:
-    with LocalFile(short_path) as file:
-        assert file.read(0, 1) == CONTENT[:1]
-
+def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(
-        StorageError, match=rf"{short_path}: reading 9 bytes at byte 5 failed \(Bad file"
+        StorageError, match=r"^foo://b/x: scheme 'foo' is not known; expected a loc"
     ):
-        file.read(5, 9)
+        open_file("foo://b/x")
 
 
-def test_closing_twice_closes_no_other_file(short_path: str) -> None:
-    file = LocalFile(short_path)
-    file.close()
+def test_a_missing_package_is_named_with_its_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(scheme: str) -> None:
+        raise ImportError("Install huggingface_hub to access HfFileSystem")
 
-    # It most likely gets the descriptor that has just become free.
-    with LocalFile(short_path) as other:
-        file.close()
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    monkeypatch.setitem(sys.modules, "paramiko", None)
 
-        assert other.read(0, 4) == CONTENT[:4]
+    with pytest.raises(MissingDependencyError, match=r"run: pip install 'daft-twinwds\[hf\]'"):
+        open_file("hf://datasets/me/set/x.tar")
+    with pytest.raises(
+        MissingDependencyError, match=r"^sftp://host/x.tar: .*not installed .*paramiko"
+    ):
+        open_file("sftp://me:pw@host/x.tar")
 
 
-def test_files_are_closed_even_after_an_error(short_path: str) -> None:
-    file = LocalFile(short_path)
+@pytest.mark.parametrize("key", ["a//x", "a/./x", "a/../x"])
+def test_keys_that_cannot_be_asked_for_are_refused(s3_server: "S3Server", key: str) -> None:
+    with pytest.raises(StorageError, match=r"a part that is empty, '\.' or '\.\.', which cannot"):
+        read_range(f"s3://bucket/{key}", 0, 1, s3_options(s3_server))
 
-    with pytest.raises(KeyError), file:
-        raise KeyError
 
-    with pytest.raises(StorageError, match="Bad file"):
-        file.read(0, 1)
+def test_a_missing_bucket_and_key_are_told_apart(s3_server: "S3Server") -> None:
+    s3_server.client.create_bucket(Bucket="there")
+
+    with pytest.raises(MissingObjectError, match=r"^s3://there/x: .*\(404 Not Found, NoSuchKey\)"):
+        read_range("s3://there/x", 0, 1, s3_options(s3_server))
+    with pytest.raises(
+        MissingObjectError, match=r"^s3://none/x: .*\(404 Not Found, NoSuchBucket\)"
+    ):
+        read_range("s3://none/x", 0, 1, s3_options(s3_server))
+
+
+def test_local_files_need_no_client_library(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc")
+    code = (
+        "import sys; from daft_twinwds.shards.storage import read_range; "
+        "from daft_twinwds.shards.layout import find_dataset; "
+        f"assert read_range({str(tmp_path / 'x')!r}, 1, 2) == b'bc'; "
+        "assert 'obstore' not in sys.modules, 'obstore'"
+    )
+
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+    )

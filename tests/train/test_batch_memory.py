@@ -83,7 +83,7 @@ def test_memory_is_not_used_again_while_anything_refers_to_it(keep: object) -> N
 
 
 @pytest.mark.usefixtures("_no_collector")
-def test_memory_of_another_shape_is_let_go(memory: BatchMemory) -> None:
+def test_memory_that_is_too_small_is_let_go(memory: BatchMemory) -> None:
     arrays = [memory.take(SHAPE) for _ in range(LIMIT)]
     arrays.clear()
     assert len(memory._free) == LIMIT
@@ -91,7 +91,35 @@ def test_memory_of_another_shape_is_let_go(memory: BatchMemory) -> None:
     other = memory.take((1, 5, 5, 3))
 
     assert other.shape == (1, 5, 5, 3)
-    assert not memory._free
+    assert len(memory._free) == LIMIT - 1
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_memory_serves_batches_of_smaller_shapes_too(memory: BatchMemory) -> None:
+    array = memory.take((2, 5, 4, 3))
+    before = address(array)
+    del array
+
+    smaller = memory.take(SHAPE)
+    at = address(smaller)
+    smaller[:] = 7
+
+    assert (at, smaller.shape, smaller.flags.c_contiguous) == (before, SHAPE, True)
+    del smaller
+    assert address(memory.take((2, 5, 4, 3))) == before
+
+
+def test_memory_comes_from_where_it_is_told() -> None:
+    sizes: list[int] = []
+
+    def allocate(size: int) -> NDArray[np.uint8]:
+        sizes.append(size)
+        return np.full(size, 9, np.uint8)
+
+    array = BatchMemory(limit=LIMIT, allocate=allocate).take(SHAPE)
+
+    assert sizes == [array.size]
+    assert set(array.reshape(-1).tolist()) == {9}
 
 
 @pytest.mark.usefixtures("_no_collector")

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 import daft_twinwds
 from daft_twinwds.errors import DecodeError, MissingDependencyError, StorageError
 from daft_twinwds.partition import Partition
-from daft_twinwds.testing import make_twin_dataset, write_tar
+from daft_twinwds.testing import encode_jpeg, make_twin_dataset, write_tar
 from daft_twinwds.train import DecodeImage, Selection
-from daft_twinwds.train.batches import Decoder, Feed, FeedReport, available_cpus, decoders_of
+from daft_twinwds.train.batches import Feed, FeedReport, available_cpus
+from daft_twinwds.train.decoders import Decoder, SampleReader, decoders_of
 
 NUMBERS = 256
 """Rows of the file of numbers: row n refers to one byte, which is n."""
@@ -84,6 +85,10 @@ def content_of(ref: Any) -> bytes:
     return Path(ref.path).read_bytes()[ref.position :][: ref.size]
 
 
+def readers_of(selection: Selection, decode: Mapping[str, Decoder] | None) -> dict[str, Decoder]:
+    return decoders_of(selection.media, selection.table.column_names, decode)
+
+
 def feed_of(
     selection: Selection,
     decode: Mapping[str, Decoder] | None = None,
@@ -95,7 +100,7 @@ def feed_of(
 ) -> Feed:
     return Feed(
         selection=selection,
-        decoders=decoders_of(selection, decode),
+        reader=SampleReader(decoders=readers_of(selection, decode)),
         batch_size=batch_size,
         num_threads=num_threads,
         prefetch_batches=prefetch_batches,
@@ -220,18 +225,18 @@ def test_the_report_counts_rows_and_bytes(twins: Selection, report: FeedReport) 
     assert report == FeedReport(rows=20, bytes=sum(sizes))
 
 
-def test_decoding_uses_the_cpus_that_this_process_may_use() -> None:
-    assert available_cpus() == len(os.sched_getaffinity(0)) >= 1
+def test_no_more_cpus_are_counted_than_there_are() -> None:
+    assert 1 <= available_cpus() <= (os.cpu_count() or 1)
 
 
 def test_decoders_of_columns_without_media_are_refused(twins: Selection) -> None:
     with pytest.raises(ValueError, match=r"decode: 'caption' is no File column; .* \['image'\]"):
-        decoders_of(twins, {"caption": bytes})
+        readers_of(twins, {"caption": bytes})
 
 
 def test_decoders_that_cannot_be_called_are_refused(twins: Selection) -> None:
     with pytest.raises(TypeError, match=r"decode\['image'\] must be callable, got 'RGB'"):
-        decoders_of(twins, {"image": "RGB"})  # type: ignore[dict-item]
+        readers_of(twins, {"image": "RGB"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -417,6 +422,26 @@ def test_bad_pictures_are_replaced_counted_and_logged(
     assert report.last_skipped == caplog.messages[-1].removeprefix("skipped: ")
     assert sorted(key for key in ("'id_2'", "'id_5'") if key in caplog.text) == ["'id_2'", "'id_5'"]
     assert all(isinstance(arg, str) for record in caplog.records for arg in record.args or ())
+
+
+def test_a_spare_picture_of_another_shape_is_refused(
+    damaged: Selection, twins: Selection, tmp_path: Path, report: FeedReport
+) -> None:
+    (bad,) = damaged.rows([5])
+    (good,) = twins.rows([0])
+    other = DecodeImage(size=(8, 8))(content_of(good["image"]))
+    members = [
+        ("a.jpg", content_of(good["image"])),
+        ("b.jpg", content_of(bad["image"])),
+        ("c.jpg", encode_jpeg(other)),
+    ]
+    write_tar(tmp_path / "mixed" / "image" / "000000.tar", members)
+    rows = Selection.from_dataframe(daft_twinwds.read_twin_webdataset(tmp_path / "mixed"))
+
+    with pytest.raises(DecodeError, match=r"'c' \(image, byte \d+\): a picture of \(8, 8, 3\)"):
+        read_all(feed_of(rows, batch_size=2, prefetch_batches=0, skip_bad=True), report)
+
+    assert report.skipped == Counter(DecodeError=1)
 
 
 def test_reasons_are_counted_apart(numbers: Selection, tmp_path: Path, report: FeedReport) -> None:

@@ -15,6 +15,7 @@ from PIL import Image, ImageFile, ImageOps
 
 from daft_twinwds.errors import DecodeError
 from daft_twinwds.pictures.exif import swaps_sides
+from daft_twinwds.testing import encode_jpeg
 from daft_twinwds.train.images import DecodeImage
 
 ORIENTED = ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"]
@@ -306,3 +307,38 @@ def test_switches_of_pillow_stay_as_they_are(
         DecodeImage()(data[:-200])
 
     assert forgiving is ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((160, 90), (768, 1344)), ((100, 100), (1024, 1024)), ((90, 160), (1344, 768))],
+)
+def test_presets_give_each_aspect_class_its_size(
+    size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    data = encode_jpeg(np.zeros((size[1], size[0], 3), np.uint8))
+    decode = DecodeImage(size="1024")
+
+    assert decode.shape(data) == (*expected, 3)
+    assert decode(data).shape == (*expected, 3)
+
+
+def test_a_class_may_be_fixed_for_all_pictures() -> None:
+    assert DecodeImage(size="2048", mode="L").of_class("3_2") == DecodeImage(
+        size=(1792, 2688), mode="L"
+    )
+    assert DecodeImage(size=(3, 4)).of_class("3_2").size == (3, 4)
+    with pytest.raises(ValueError, match="no size for the aspect class '7_1'"):
+        DecodeImage(size="1024").of_class("7_1")
+
+
+def test_pictures_that_are_smaller_than_their_preset_can_be_refused() -> None:
+    data = encode_jpeg(np.zeros((90, 160, 3), np.uint8))
+
+    with pytest.raises(DecodeError, match="expected at least 1344 x 768"):
+        DecodeImage(size="1024", too_small="error").shape(data)
+
+
+def test_presets_that_do_not_exist_are_refused_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match=r"a preset \(1024, 2048, 3072, 3840, 4096\)"):
+        DecodeImage(size="512")

@@ -504,3 +504,16 @@ def test_the_order_of_buckets_is_the_same_for_ever() -> None:
         [7, 5, 10, 9],
         [8, 12, 11, 13],
     ]
+
+
+def test_several_batches_are_the_same_as_one_by_one() -> None:
+    buckets = Buckets.from_labels([row % 3 for row in range(50)])
+    order = EpochOrder(buckets=buckets, global_batch=4, seed=1, shuffle=True, remainder="pad")
+
+    some = order.some(2, range(3, 11))
+
+    for step, batch in zip(range(3, 11), some, strict=True):
+        alone = order.rows(2, step)
+        assert batch.bucket == alone.bucket
+        for name in ("rows", "pad", "epochs"):
+            np.testing.assert_array_equal(getattr(batch, name), getattr(alone, name))

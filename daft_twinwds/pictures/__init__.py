@@ -1,0 +1,1 @@
+"""Bytes of one picture to its header, and to pixels. Imports no engine."""

@@ -1,0 +1,90 @@
+"""Sizes and formats of pictures, from their first bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+import pyarrow as pa
+
+from daft_twinwds.errors import DecodeError
+from daft_twinwds.pictures.byte_ranges import HEAD
+from daft_twinwds.pictures.image_header import PictureHeader, read_header
+from daft_twinwds.shards.storage import File
+
+__all__ = ["PictureInfos", "read_infos"]
+
+_AT_ONCE: Final = 256
+"""Pictures whose first bytes are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureInfos:
+    """What headers claim, one entry per picture; null where a header cannot be read."""
+
+    widths: pa.Int64Array
+    """Columns of pixels, turned by EXIF."""
+    heights: pa.Int64Array
+    """Rows of pixels, turned by EXIF."""
+    formats: pa.StringArray
+    """Format by content, as ``"JPEG"``."""
+
+    @classmethod
+    def of(cls, headers: Sequence[PictureHeader | None]) -> Self:
+        """Take what is told from headers; None is one that cannot be read."""
+        return cls(
+            widths=pa.array([header and header.upright[1] for header in headers], pa.int64()),
+            heights=pa.array([header and header.upright[0] for header in headers], pa.int64()),
+            formats=pa.array([header and header.format for header in headers], pa.string()),
+        )
+
+    def values(self, what: Literal["width", "height", "format"]) -> pa.Array:
+        """Return one of the three."""
+        return {"width": self.widths, "height": self.heights, "format": self.formats}[what]
+
+
+def read_infos(file: File, positions: Sequence[int], sizes: Sequence[int]) -> PictureInfos:
+    """Read the headers of pictures; of most only the first kilobytes are read.
+
+    Args:
+        file: The tar.
+        positions: First byte of each picture.
+        sizes: Bytes of each.
+
+    Raises:
+        StorageError: The tar cannot be read.
+    """
+    headers: list[PictureHeader | None] = []
+    for start in range(0, len(positions), _AT_ONCE):
+        at = slice(start, start + _AT_ONCE)
+        heads = file.read_many(positions[at], [min(size, HEAD) for size in sizes[at]])
+        headers += [
+            _header_of(_Member(file, position, size, head))
+            for position, size, head in zip(positions[at], sizes[at], heads, strict=True)
+        ]
+    return PictureInfos.of(headers)
+
+
+def _header_of(member: "_Member") -> PictureHeader | None:
+    try:
+        return read_header(member.head if len(member.head) == len(member) else member)
+    except DecodeError:
+        return None
+
+
+class _Member:
+    """A picture of which the beginning is in memory."""
+
+    def __init__(self, file: File, position: int, size: int, head: bytes) -> None:
+        self.head = head
+        self._file = file
+        self._position = position
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: slice, /) -> bytes:
+        start, stop, _ = index.indices(self._size)
+        if stop <= len(self.head):
+            return self.head[start:stop]
+        return self._file[self._position + start : self._position + stop] if start < stop else b""

@@ -1,0 +1,211 @@
+"""Reads the index of a part folder, and trusts no byte of it that does not fit the rest.
+
+Footers are kept by process until the file changes. Every page has a checksum, so that damage is
+noticed where it matters: in what is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daft_twinwds.pictures.byte_ranges import as_file
+from daft_twinwds.shards.index_format import (
+    TEXT,
+    WIDTH,
+    PartSummary,
+    ShardEntry,
+    UnusableIndexError,
+    field_of,
+)
+from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
+from daft_twinwds.shards.storage import File, open_file
+from daft_twinwds.shards.tar_state import TarState, state_of
+from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+
+__all__ = ["IndexFile", "open_index"]
+
+_KEPT: Final = 64
+"""Footers that a process keeps."""
+_DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
+"""What Arrow and our own parser raise for bytes that are no index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Footer:
+    """What a file's end says."""
+
+    path: str
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    summary: PartSummary
+
+
+class IndexFile:
+    """The index of a part folder; it is opened when rows are read. Not thread-safe."""
+
+    def __init__(self, footer: _Footer, state: TarState, options: StorageOptions) -> None:
+        self._footer = footer
+        self._state = state
+        self._options = options
+        self._source: Any = None
+        self._rows: pq.ParquetFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        source, self._source, self._rows = self._source, None, None
+        if source is not None:
+            source.close()
+
+    @property
+    def path(self) -> str:
+        """Where it is, for messages."""
+        return self._footer.path
+
+    @property
+    def summary(self) -> PartSummary:
+        """What is known of each shard."""
+        return self._footer.summary
+
+    def text_type(self, folder: str) -> pa.DataType | None:
+        """Return the type that a modality's texts have in the rows, None if they are not there."""
+        return self._type_of(field_of(folder, TEXT))
+
+    def has_sizes(self, folder: str) -> bool:
+        """Whether the rows tell the pictures' sizes of a modality."""
+        return self._type_of(field_of(folder, WIDTH)) is not None
+
+    def read(self, entry: ShardEntry, columns: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns of a shard's rows.
+
+        Args:
+            entry: The shard; it has rows.
+            columns: Names; those of a struct's fields are joined by dots, and fields that are not
+                there are left out.
+
+        Returns:
+            Top-level columns that any of the names begins with; structs hold at least the fields
+            that were asked for.
+
+        Raises:
+            UnusableIndexError: The file is damaged.
+        """
+        try:
+            table = self._open().read_row_group(entry.group, columns=columns, use_threads=False)
+            found = {
+                name: column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
+            # A table without columns has no length.
+            if found and table.num_rows != entry.num_rows:
+                raise ValueError(f"{table.num_rows} rows, expected {entry.num_rows}")
+        except _DAMAGE as error:
+            raise _damaged(self.path, error) from error
+        return found
+
+    def read_all(self, entry: ShardEntry) -> dict[str, pa.Array]:
+        """Return all columns of a shard's rows.
+
+        Raises:
+            UnusableIndexError: The file is damaged.
+        """
+        return self.read(entry, self._footer.schema.names)
+
+    def _open(self) -> pq.ParquetFile:
+        if self._rows is None:
+            self._source = _source_of(self.path, self._options)
+            # Only if nothing has changed does the footer tell of this file.
+            if state_of(self.path, self._options) != self._state:
+                raise ValueError("it was replaced a moment ago")
+            self._rows = pq.ParquetFile(
+                self._source,
+                metadata=self._footer.metadata,
+                # Fewer requests; from a disk it costs more than it saves.
+                pre_buffer=is_url(self.path),
+                page_checksum_verification=True,
+            )
+        return self._rows
+
+    def _type_of(self, name: str) -> pa.DataType | None:
+        place = self._footer.schema.get_field_index(name)
+        return None if place < 0 else self._footer.schema.field(place).type
+
+
+def open_index(path: str, options: StorageOptions = ENVIRONMENT) -> IndexFile:
+    """Open the index of a part folder.
+
+    Args:
+        path: See `index_path`.
+        options: How storage is accessed.
+
+    Raises:
+        StorageError: It may not be read, which is not the same as its being absent.
+        UnusableIndexError: It is not there, of another version, or damaged.
+    """
+    state = state_of(path, options)
+    if state is None:
+        raise UnusableIndexError("not in its index", f"{path}: is not there")
+    # A state that may hide a change is no reason to keep anything.
+    read = _kept_footer if state.is_telling else _read_footer
+    return IndexFile(read(path, options, state), state, options)
+
+
+def _read_footer(path: str, options: StorageOptions, state: TarState) -> _Footer:
+    del state  # it only tells one version of the file from the next
+    try:
+        source = _source_of(path, options)
+        try:
+            metadata = pq.read_metadata(source)
+        finally:
+            source.close()
+        return _Footer(
+            path=path,
+            metadata=metadata,
+            schema=metadata.schema.to_arrow_schema(),
+            summary=PartSummary.from_metadata(metadata.metadata, path=path),
+        )
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
+
+
+_kept_footer = lru_cache(maxsize=_KEPT)(_read_footer)
+
+
+def _source_of(path: str, options: StorageOptions) -> Any:
+    """Return the file for Arrow to read."""
+    if is_url(path):
+        return pa.PythonFile(as_file(_Ranges(open_file(path, options))), mode="r")
+    return pa.OSFile(local_path(path) if scheme_of(path) == "file" else path)
+
+
+class _Ranges:
+    """A file's ranges exactly as asked for: what Arrow reads needs no reading ahead."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def __getitem__(self, index: slice, /) -> bytes:
+        start, stop, _ = index.indices(len(self))
+        return self._file.read(start, stop - start) if start < stop else b""
+
+
+def _damaged(path: str, error: BaseException) -> UnusableIndexError:
+    return UnusableIndexError("in an unreadable index", f"{path}: cannot be read ({error})")

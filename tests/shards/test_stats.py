@@ -1,0 +1,52 @@
+"""Counters: of everything that was read, added up over threads."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from daft_twinwds.shards import local
+from daft_twinwds.shards.stats import StorageStats, record, storage_stats
+
+
+def test_counts_add_up_over_threads() -> None:
+    before = storage_stats()
+
+    def work() -> None:
+        for _ in range(500):
+            record(StorageStats(requests=1, bytes=3, retries=2, seconds=0.5))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    # Tasks of earlier queries may still read local files, which are never tried again.
+    assert (storage_stats() - before).retries == 8000
+
+
+def test_counts_are_added_and_taken_off_one_by_one() -> None:
+    one = StorageStats(requests=1, bytes=2, retries=3, seconds=4.0)
+    two = StorageStats(requests=10, bytes=20, retries=30, seconds=40.0)
+
+    assert one + two == StorageStats(requests=11, bytes=22, retries=33, seconds=44.0)
+    assert two - one == StorageStats(requests=9, bytes=18, retries=27, seconds=36.0)
+
+
+def test_local_reads_are_counted_once_when_the_file_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[StorageStats] = []
+    monkeypatch.setattr(local, "record", recorded.append)
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(100_000))
+
+    with local.LocalFile(str(path)) as file:
+        file.read(0, 1000)
+        file.read(5000, 70)
+        file.close()
+
+    (came,) = recorded
+    assert (came.requests, came.bytes, came.retries) == (2, 1070, 0)
+    assert 0 < came.seconds < 1

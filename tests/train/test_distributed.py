@@ -1,0 +1,238 @@
+"""Several processes: jobs that are killed and go on, meshes, and queries run by one rank alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import daft_twinwds
+from daft_twinwds.testing import make_twin_dataset
+from daft_twinwds.train import Partition, Selection
+
+PACKAGE = Path(daft_twinwds.__file__).parent.parent
+JOB = Path(__file__).parent / "train_job.py"
+SAMPLES = 24
+
+RUN = """
+import json
+import os
+import sys
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def run(rank, size, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    try:
+        print(json.dumps([rank, look(rank)]), flush=True)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.start_processes(run, (int(sys.argv[1]), sys.argv[2]), int(sys.argv[1]), start_method="fork")
+"""
+
+
+def environment() -> dict[str, str]:
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    return {**kept, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
+
+
+def torchrun(processes: int, *args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc-per-node={processes}", *map(str, args)),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twins")
+    root = make_twin_dataset(folder / "root", num_shards=3, samples_per_shard=SAMPLES // 3)
+    path = folder / "selection.parquet"
+    Selection.from_dataframe(daft_twinwds.read_twin_webdataset(root)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def killed(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a job of two processes leaves behind that was killed after three of six steps."""
+    folder = tmp_path_factory.mktemp("killed")
+    done = torchrun(2, JOB, saved, folder, 3)
+    assert done.returncode != 0
+    assert "SIGKILL" in done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_job_that_is_killed_goes_on_with_any_number_of_processes(
+    saved: Path, killed: Path, tmp_path: Path, processes: int
+) -> None:
+    folder = shutil.copytree(killed, tmp_path / "job")
+    state = json.loads((folder / "state.json").read_text())
+
+    resumed = torchrun(processes, JOB, saved, folder, 0)
+
+    assert (state["epoch"], state["step"]) == (0, 3)
+    assert resumed.returncode == 0, resumed.stderr
+    keys = [key for file in folder.glob("keys_*.txt") for key in file.read_text().split()]
+    assert Counter(keys) == Counter(f"id_{number}" for number in range(SAMPLES))
+
+
+LOOK = """
+import daft_twinwds
+import torch.distributed as dist
+from daft_twinwds.errors import LayoutError
+from daft_twinwds.train import Partition, Selection
+from torch.distributed.device_mesh import init_device_mesh
+
+
+class OddError(Exception):
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+def look(rank):
+    def make_df():
+        ran.append(rank)
+        return daft_twinwds.read_twin_webdataset(sys.argv[3])
+
+    def plain():
+        raise LayoutError("wdinfo.json: gone")
+
+    def odd():
+        raise OddError(1, 2)
+
+    ran = []
+    found = {"errors": []}
+    # Before Daft runs anywhere: its threads make a process that leaves by fork wait.
+    for failing in (plain, odd):
+        try:
+            Selection.from_dataframe_distributed(failing)
+        except Exception as error:
+            found["errors"].append([type(error).__name__, str(error)])
+    found["fingerprint"] = Selection.from_dataframe_distributed(make_df).fingerprint
+    found["ran"] = ran
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    groups = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])]
+    partitions = [
+        Partition.from_device_mesh(mesh),
+        Partition.detect(mesh),
+        Partition.from_process_group(groups[rank % 2]),
+        Partition.detect(),
+    ]
+    found["partitions"] = [[each.rank, each.world_size] for each in partitions]
+    for refuse in (Partition.from_process_group, lambda group: from_first_rank(int, group)):
+        try:
+            refuse(groups[1 - rank % 2])
+        except ValueError as error:
+            found.setdefault("refused", []).append(str(error))
+    return found
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of four ranks finds."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = folder / "ranks.py"
+    script.write_text(f"from daft_twinwds.train.distributed import from_first_rank\n{LOOK}{RUN}")
+    done = subprocess.run(
+        [sys.executable, script, "4", folder / "store", saved.parent / "root"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    return [found[rank] for rank in range(4)]
+
+
+def test_one_rank_runs_the_query_for_all(saved: Path, ranks: list[dict[str, Any]]) -> None:
+    assert [found["ran"] for found in ranks] == [[0], [], [], []]
+    assert {found["fingerprint"] for found in ranks} == {Selection.load(saved).fingerprint}
+
+
+def test_an_error_of_the_query_reaches_all_ranks_as_it_is(ranks: list[dict[str, Any]]) -> None:
+    first, *others = (found["errors"] for found in ranks)
+    plain = ["LayoutError", "wdinfo.json: gone"]
+
+    assert first == [plain, ["OddError", "1 and 2"]]
+    assert others == [[plain, ["RuntimeError", "OddError: 1 and 2"]]] * 3
+
+
+def test_peers_of_other_dimensions_share_a_partition(ranks: list[dict[str, Any]]) -> None:
+    for rank, found in enumerate(ranks):
+        assert found["partitions"] == [[rank // 2, 2]] * 3 + [[rank, 4]]
+
+
+def test_processes_outside_of_a_group_are_refused(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        assert len(found["refused"]) == 2
+        assert all("this process is not in" in message for message in found["refused"])
+
+
+def test_without_a_group_the_query_simply_runs(saved: Path) -> None:
+    root = saved.parent / "root"
+
+    selection = Selection.from_dataframe_distributed(
+        lambda: daft_twinwds.read_twin_webdataset(root)
+    )
+
+    assert selection.fingerprint == Selection.load(saved).fingerprint
+
+
+class Mesh:
+    """As much of a DeviceMesh as is asked for its place."""
+
+    mesh_dim_names: Any = ("pp", "dp_replicate", "dp_shard", "tp")
+
+    def __init__(self, coordinate: Any) -> None:
+        self._coordinate = coordinate
+
+    def size(self, place: int) -> int:
+        return (2, 3, 4, 5)[place]
+
+    def get_coordinate(self) -> Any:
+        return self._coordinate
+
+
+def test_several_dimensions_make_one_rank() -> None:
+    mesh = Mesh([1, 2, 3, 4])
+
+    assert Partition.from_device_mesh(mesh) == Partition(rank=11, world_size=12)
+    assert Partition.from_device_mesh(mesh, "dp_shard") == Partition(rank=3, world_size=4)
+    assert Partition.from_device_mesh(mesh, ["tp", "pp"]) == Partition(rank=9, world_size=10)
+
+
+def test_meshes_without_such_a_dimension_are_refused() -> None:
+    nameless = Mesh([0, 0, 0, 0])
+    nameless.mesh_dim_names = None
+
+    with pytest.raises(ValueError, match=r"not \['cp'\]; expected the data-parallel ones"):
+        Partition.from_device_mesh(Mesh([0, 0, 0, 0]), "cp")
+    with pytest.raises(ValueError, match=r"dimensions \[\], none of them data-parallel"):
+        Partition.from_device_mesh(nameless)
+    with pytest.raises(ValueError, match="this process is not in it"):
+        Partition.from_device_mesh(Mesh(None))
