@@ -19,9 +19,11 @@ from typing_extensions import override
 
 from daft_twinwds.errors import LayoutError, MissingDependencyError, StorageError
 from daft_twinwds.query._daft import file_storage
-from daft_twinwds.query.schema import KEY
+from daft_twinwds.query.schema import KEY, URL
+from daft_twinwds.shards.urls import shown
+from daft_twinwds.train.refs import FileRef, to_refs, without_secrets
 
-__all__ = ["FileRef", "Selection"]
+__all__ = ["Selection"]
 
 METADATA = b"daft_twinwds.selection"
 VERSION = 1
@@ -30,17 +32,6 @@ OTHER = "unknown"
 MEDIA: Mapping[str, daft.DataType] = {
     name: daft.DataType.file(getattr(MediaType, name)()) for name in ("image", "audio", "video")
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRef:
-    """A byte range of a file."""
-
-    path: str
-    position: int
-    """First byte."""
-    size: int | None
-    """Bytes; None reaches to the end of the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +73,7 @@ class Selection:
         for name, dtype in dtypes.items():
             column = table.column(name)
             if dtype.is_file():
-                column = _to_refs(file_storage(column))
+                column = to_refs(file_storage(column))
                 media[name] = next((key for key, known in MEDIA.items() if known == dtype), OTHER)
             elif dtype.is_embedding():
                 storage = [chunk.storage for chunk in column.chunks]
@@ -162,14 +153,16 @@ class Selection:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the selection as one Parquet file; never any credentials.
 
-        The file appears whole or not at all.
+        URLs lose their passwords and queries, as signatures stand there: what needs them is given
+        them again by ``io_config`` where the selection is read. The file appears whole or not at
+        all.
 
         Raises:
             StorageError: It cannot be written.
         """
         target = Path(path)
         metadata = json.dumps({"version": VERSION, "media": dict(self.media)}).encode()
-        table = self.table.replace_schema_metadata({METADATA: metadata})
+        table = self._without_secrets().replace_schema_metadata({METADATA: metadata})
         # All ranks of a job may save the same selection at once.
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
@@ -186,6 +179,19 @@ class Selection:
                 f"{target}: the selection cannot be written ({error.strerror or error}); expected "
                 "the name of a file in a folder that can be written to"
             ) from error
+
+    def _without_secrets(self) -> pa.Table:
+        table = self.table
+        for name in self.media:
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, without_secrets(table.column(name)))
+        if URL in table.column_names:
+            urls = pc.dictionary_encode(table.column(URL)).combine_chunks()
+            safe = pa.array(
+                [shown(url) for url in urls.dictionary.to_pylist()], table.column(URL).type
+            )
+            table = table.set_column(table.column_names.index(URL), URL, safe.take(urls.indices))
+        return table
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -255,43 +261,6 @@ def _checked_metadata(metadata: bytes | None, path: str | os.PathLike[str]) -> d
             "again by Selection.from_dataframe(df).save(path)"
         )
     return saved
-
-
-def _to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Keep path, position and size; paths become dictionary-coded, as a shard has one for all."""
-    chunks = []
-    for chunk in storage.chunks:
-        # Daft leaves the position of a whole file null.
-        begin = pc.fill_null(chunk.field("position").cast(pa.int64()), 0)
-        size = chunk.field("size").cast(pa.int64())
-        path, position, size = (
-            _masked(field, chunk) for field in (chunk.field("url"), begin, size)
-        )
-        chunks.append(
-            pa.StructArray.from_arrays(
-                [_coded(path), position, size],
-                names=["path", "position", "size"],
-                mask=chunk.is_null() if chunk.null_count else None,
-            )
-        )
-    type_ = pa.struct(
-        {
-            "path": pa.dictionary(pa.int32(), pa.string()),
-            "position": pa.int64(),
-            "size": pa.int64(),
-        }
-    )
-    return pa.chunked_array(chunks, type=type_)
-
-
-def _coded(paths: pa.Array) -> pa.DictionaryArray:
-    coded = paths.dictionary_encode()
-    # Parquet gives dictionaries back with values of this type, whatever they had before.
-    return pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.string()))
-
-
-def _masked(values: pa.Array, parent: pa.Array) -> pa.Array:
-    return pc.if_else(parent.is_valid(), values, pa.scalar(None, values.type))
 
 
 def _add_strings(digest: "hashlib._Hash", column: pa.ChunkedArray) -> None:

@@ -27,7 +27,8 @@ import daft_twinwds
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.testing import make_twin_dataset
 from daft_twinwds.train import Selection
-from daft_twinwds.train.selection import METADATA, FileRef
+from daft_twinwds.train.refs import FileRef
+from daft_twinwds.train.selection import METADATA
 
 SECRET = "wJalrXUtnFEMI-never-to-be-written"
 FINGERPRINT = """
@@ -482,3 +483,23 @@ def test_another_process_finds_the_same_fingerprint(root: Path, selection: Selec
     )
 
     assert found.stdout.strip() == selection.fingerprint
+
+
+def test_signatures_of_urls_are_not_saved(tmp_path: Path) -> None:
+    secret = "X-Amz-Signature=0123456789abcdef"
+    signed = f"https://user:password@host/data/image/000000.tar?{secret}"
+    rows = daft.from_pydict({"__key__": ["a", "b"], "__url__": [signed, signed]}).with_column(
+        "image", daft.functions.file(col("__url__"))
+    )
+    selection = Selection.from_dataframe(rows)
+    path = tmp_path / "rows.parquet"
+
+    selection.save(path)
+
+    loaded = Selection.load(path)
+    assert secret.encode() not in path.read_bytes()
+    assert b"password" not in path.read_bytes()
+    assert loaded.rows([1])[0]["image"].path == "https://host/data/image/000000.tar"
+    assert loaded.rows([1])[0]["__url__"] == "https://host/data/image/000000.tar"
+    assert loaded.fingerprint == selection.fingerprint
+    assert selection.rows([1])[0]["image"].path == signed

@@ -1,0 +1,79 @@
+"""References to byte ranges of files, as Arrow and as values."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daft_twinwds.shards.urls import shown
+
+__all__ = ["FileRef", "to_refs", "without_secrets"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef:
+    """A byte range of a file."""
+
+    path: str
+    position: int
+    """First byte."""
+    size: int | None
+    """Bytes; None reaches to the end of the file."""
+
+
+def to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ``{path, position, size}`` of what a File column is in Arrow.
+
+    Paths become dictionary-coded, as a shard has one for all; credentials are left behind.
+    """
+    chunks = []
+    for chunk in storage.chunks:
+        # Daft leaves the position of a whole file null.
+        begin = pc.fill_null(chunk.field("position").cast(pa.int64()), 0)
+        size = chunk.field("size").cast(pa.int64())
+        path, position, size = (
+            _masked(field, chunk) for field in (chunk.field("url"), begin, size)
+        )
+        chunks.append(
+            pa.StructArray.from_arrays(
+                [_coded(path), position, size],
+                names=["path", "position", "size"],
+                mask=chunk.is_null() if chunk.null_count else None,
+            )
+        )
+    type_ = pa.struct(
+        {
+            "path": pa.dictionary(pa.int32(), pa.string()),
+            "position": pa.int64(),
+            "size": pa.int64(),
+        }
+    )
+    return pa.chunked_array(chunks, type=type_)
+
+
+def without_secrets(refs: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return references whose URLs have lost their passwords and queries."""
+    chunks = []
+    for chunk in refs.chunks:
+        path = chunk.field("path")
+        coded = path if pa.types.is_dictionary(path.type) else path.dictionary_encode()
+        safe = [shown(text) for text in coded.dictionary.to_pylist()]
+        coded = pa.DictionaryArray.from_arrays(coded.indices, pa.array(safe, coded.dictionary.type))
+        chunks.append(
+            pa.StructArray.from_arrays(
+                [coded.cast(path.type), chunk.field("position"), chunk.field("size")],
+                names=["path", "position", "size"],
+                mask=chunk.is_null() if chunk.null_count else None,
+            )
+        )
+    return pa.chunked_array(chunks, type=refs.type)
+
+
+def _coded(paths: pa.Array) -> pa.DictionaryArray:
+    coded = paths.dictionary_encode()
+    # Parquet gives dictionaries back with values of this type, whatever they had before.
+    return pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.string()))
+
+
+def _masked(values: pa.Array, parent: pa.Array) -> pa.Array:
+    return pc.if_else(parent.is_valid(), values, pa.scalar(None, values.type))
