@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daft_twinwds.pictures.byte_ranges import as_file
+from daft_twinwds.shards.index_footer import read_footer, require_seal
 from daft_twinwds.shards.index_format import (
     TEXT,
     WIDTH,
@@ -21,6 +22,7 @@ from daft_twinwds.shards.index_format import (
     ShardEntry,
     UnusableIndexError,
     field_of,
+    require_version,
 )
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.storage import File, open_file
@@ -170,14 +172,17 @@ def _read_footer(path: str, options: StorageOptions, state: TarState) -> _Footer
     try:
         source = _source_of(path, options)
         try:
-            metadata = pq.read_metadata(source)
+            metadata, footer = read_footer(source)
         finally:
             source.close()
+        pairs = metadata.metadata or {}
+        require_version(pairs, path=path)
+        require_seal(footer)
         return _Footer(
             path=path,
             metadata=metadata,
             schema=metadata.schema.to_arrow_schema(),
-            summary=PartSummary.from_metadata(metadata.metadata, path=path),
+            summary=PartSummary.from_metadata(pairs),
         )
     except _DAMAGE as error:
         raise _damaged(path, error) from error
@@ -208,4 +213,5 @@ class _Ranges:
 
 
 def _damaged(path: str, error: BaseException) -> UnusableIndexError:
-    return UnusableIndexError("in an unreadable index", f"{path}: cannot be read ({error})")
+    reason = " ".join(str(error).split())  # Arrow's may take several lines
+    return UnusableIndexError("in an unreadable index", f"{path}: cannot be read ({reason})")

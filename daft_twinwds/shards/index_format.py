@@ -42,6 +42,7 @@ __all__ = [
     "file_name",
     "index_path",
     "part_of",
+    "require_version",
 ]
 
 INDEX_FOLDER: Final = ".twin_index"
@@ -160,30 +161,13 @@ class PartSummary:
         return {_SUMMARY: b64encode(data), _VERSION: str(VERSION).encode()}
 
     @classmethod
-    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None, *, path: str) -> "PartSummary":
+    def from_metadata(cls, metadata: Mapping[bytes, bytes]) -> "PartSummary":
         """Return what `to_metadata` was given.
 
-        Args:
-            metadata: Of the Parquet file.
-            path: Where that is, for messages.
-
         Raises:
-            UnusableIndexError: It is of another version, or damaged.
+            KeyError, ValueError: It is not there, or damaged.
         """
-        metadata = metadata or {}
-        version = metadata.get(_VERSION, b"none")
-        if version != str(VERSION).encode():
-            raise UnusableIndexError(
-                "in an index of another version",
-                f"{path}: version {version.decode(errors='replace')} was found, expected {VERSION}",
-            )
-        try:
-            # The decompression checks a sum over everything.
-            plain = json.loads(zlib.decompress(b64decode(metadata[_SUMMARY], validate=True)))
-        except (KeyError, ValueError, zlib.error) as error:
-            raise UnusableIndexError(
-                "in an unreadable index", f"{path}: its summary cannot be read ({error})"
-            ) from error
+        plain = json.loads(zlib.decompress(b64decode(metadata[_SUMMARY], validate=True)))
         folders = tuple(plain["folders"])
         leaves = [tuple(path) for path in plain["leaves"]]
         entries = [_entry_of(shard, folders, plain["texts"], leaves) for shard in plain["shards"]]
@@ -192,6 +176,24 @@ class PartSummary:
             folders=folders,
             has_texts=plain["has_texts"],
             entries={entry.name: entry for entry in entries},
+        )
+
+
+def require_version(metadata: Mapping[bytes, bytes], *, path: str) -> None:
+    """Refuse an index of another version.
+
+    Args:
+        metadata: Of the Parquet file.
+        path: Where that is, for messages.
+
+    Raises:
+        UnusableIndexError: It is of another version, or no index.
+    """
+    version = metadata.get(_VERSION, b"none")
+    if version != str(VERSION).encode():
+        raise UnusableIndexError(
+            "in an index of another version",
+            f"{path}: version {version.decode(errors='replace')} was found, expected {VERSION}",
         )
 
 

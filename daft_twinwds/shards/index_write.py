@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.index_footer import UNSEALED, FooterRecorder
 from daft_twinwds.shards.index_format import (
     FORMAT,
     HEIGHT,
@@ -106,8 +107,9 @@ def write_index_to(
     ]
     entries: dict[str, ShardEntry] = {}
     groups = 0
+    recorder = FooterRecorder(file)
     with pq.ParquetWriter(
-        file,
+        recorder,
         schema,
         compression="zstd",
         compression_level=_LEVEL,
@@ -131,7 +133,10 @@ def write_index_to(
                 writer.write_table(table, row_group_size=entry.num_rows)
                 group, groups = groups, groups + 1
             entries[entry.name] = replace(entry, group=group)
-        writer.add_key_value_metadata(replace(summary, entries=entries).to_metadata())
+        summary = replace(summary, entries=entries)
+        writer.add_key_value_metadata({**summary.to_metadata(), **UNSEALED})
+        recorder.record()
+    recorder.seal()
 
 
 def _upload(file: BinaryIO, path: str, options: StorageOptions) -> None:

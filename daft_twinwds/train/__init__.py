@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{_NEED_TORCH[name]}")
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if (error.name or "").partition(".")[0] != "torch":
             raise
         raise MissingDependencyError(
             f"{name} needs torch, which is not installed; pip install 'daft-twinwds[train]'"

@@ -353,7 +353,7 @@ def test_a_declared_type_is_served_as_far_as_the_values_are_the_same(root: Path)
         )
     }
 
-    with pytest.raises(DaftCoreException, match=r"000000\.tar: 'id_0.json' .*field 'score'"):
+    with pytest.raises(DaftCoreException, match=r"\.tar: 'id_\d+.json' .*field 'score'"):
         daft_twinwds.read_twin_webdataset(root, schema=part).collect()
     ignored = daft_twinwds.read_twin_webdataset(root, schema=part, extra_fields="ignore")
     assert ignored.to_pydict()["caption"][5] == {"prompt": "picture 5"}
@@ -400,10 +400,10 @@ def test_shards_that_contradict_each_other_are_an_error_as_without_an_index(
 PRUNED = {
     "number": (lambda: col("caption")["score"] > 4.9, ["000003"]),
     "both sides": (
-        lambda: (col("caption")["score"] >= 2) & (3 > col("caption")["score"]),
+        lambda: (col("caption")["score"] >= 2) & ~(col("caption")["score"] >= 3),
         ["000001"],
     ),
-    "text": (lambda: col("caption")["prompt"] == "picture 7", ["000002"]),
+    "text": (lambda: col("caption")["prompt"] == "picture 0", ["000000"]),
     "key": (lambda: col("__key__").is_in(["id_1", "id_9"]), ["000000", "000003"]),
     "url": (lambda: col("__url__").is_null(), []),
     "picture": (lambda: col("image_height") > 60, []),
@@ -469,9 +469,8 @@ def test_a_filter_reads_only_the_fields_that_it_looks_at(
     assert {name for names in asked for name in names} <= {"caption/text.score", "key"}
     asked.clear()
     assert df.select("image").to_pydict()["image"]
-    assert ["image/position", "image/size"] == sorted(
-        {name for names in asked for name in names} - {"caption/text.score"}
-    )
+    late = {name for names in asked for name in names} - {"caption/text.score"}
+    assert late == {"image/position", "image/size"}
 
 
 def test_picture_columns_are_made_only_if_they_are_asked_for(

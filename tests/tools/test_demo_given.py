@@ -281,7 +281,8 @@ def test_missing_torch_is_named_after_the_query(
 ) -> None:
     root = mixed_twins(tmp_path / "twins")
     monkeypatch.delitem(sys.modules, "daft_twinwds.train.torch", raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("torch", "torch.utils.data"):
+        monkeypatch.setitem(sys.modules, name, None)
     told = io.StringIO()
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'daft-twinwds\[train\]'"):

@@ -41,7 +41,8 @@ def labels_of(labeller: Labeller, selection: Selection) -> list[str | int]:
     buckets = labeller.buckets_of(selection)
     found: dict[int, str | int] = {}
     rows = range(len(selection)) if buckets.rows is None else buckets.rows.tolist()
-    for bucket, label in enumerate(buckets.labels):
+    names: list[str | int] = list(buckets.labels)
+    for bucket, label in enumerate(names):
         start = int(buckets.offsets[bucket])
         found |= dict.fromkeys(rows[start : start + int(buckets.sizes[bucket])], label)
     return [found[row] for row in range(len(selection))]

@@ -689,7 +689,7 @@ def test_too_small_buckets_are_told(numbers: Selection, caplog: pytest.LogCaptur
 
 def test_the_order_of_seed_0_never_changes(tmp_path: Path) -> None:
     """A release that reads in another order cannot go on where an older one was."""
-    golden = Path(__file__).parent / "golden_order.json"
+    golden = Path(__file__).parent / "golden_keys.json"
     root = make_twin_dataset(tmp_path, num_shards=4, samples_per_shard=25, image_size=(16, 16))
     selection = Selection.from_dataframe(daft_twinwds.read_twin_webdataset(root, ["caption"]))
 
