@@ -13,9 +13,9 @@ from typing import Any
 
 import webdataset as wds
 from daft import col
+from twins import make_small_twins
 
 import daft_twinwds
-from twins import make_small_twins
 
 THRESHOLD = 5.0
 
@@ -70,9 +70,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        root = make_small_twins(
-            Path(folder), shards=args.shards, samples=args.samples, words=200
-        )
+        root = make_small_twins(Path(folder), shards=args.shards, samples=args.samples, words=200)
         for task, ours, theirs in (
             ("list key, prompt, picture ref", ours_list, peer_list),
             ("count captions above a number", ours_count, peer_count),

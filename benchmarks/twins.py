@@ -6,10 +6,36 @@ import random
 import tarfile
 from pathlib import Path
 
-WORDS = (
-    "river mountain morning light city market child horse window garden old stone bridge boat "
-    "quiet winter forest red blue golden wide narrow street painted wooden door under above"
-).split()
+WORDS = [
+    "river",
+    "mountain",
+    "morning",
+    "light",
+    "city",
+    "market",
+    "child",
+    "horse",
+    "window",
+    "garden",
+    "old",
+    "stone",
+    "bridge",
+    "boat",
+    "quiet",
+    "winter",
+    "forest",
+    "red",
+    "blue",
+    "golden",
+    "wide",
+    "narrow",
+    "street",
+    "painted",
+    "wooden",
+    "door",
+    "under",
+    "above",
+]
 
 
 def make_small_twins(root: Path, *, shards: int, samples: int, words: int) -> Path:

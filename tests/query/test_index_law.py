@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from daft import col
 from daft.exceptions import DaftCoreException
 from daft.io.pushdowns import Pushdowns
 from hypothesis import assume, given
@@ -26,6 +25,8 @@ from daft_twinwds.query.shard_scan import count_shard, scan_shard
 from daft_twinwds.query.source import TwinCountTask, TwinShardTask, TwinWebDatasetSource
 from daft_twinwds.testing import encode_jpeg, write_tar
 from daft_twinwds.tools.index import build_index
+
+col: Any = daft.col  # Daft types its comparisons as truth values
 
 Row = dict[str, Any]
 

@@ -11,7 +11,6 @@ from typing import Any
 import daft
 import pyarrow.parquet as pq
 import pytest
-from daft import col
 from daft.exceptions import DaftCoreException
 from daft.io.pushdowns import Pushdowns
 
@@ -22,6 +21,8 @@ from daft_twinwds.query.source import TwinShardTask, TwinWebDatasetSource
 from daft_twinwds.shards import index_file
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.index import build_index
+
+col: Any = daft.col  # Daft types its comparisons as truth values
 
 PART = "part_000000"
 
@@ -397,7 +398,7 @@ def test_shards_that_contradict_each_other_are_an_error_as_without_an_index(
         daft_twinwds.read_twin_webdataset(tmp_path)
 
 
-PRUNED = {
+PRUNED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "number": (lambda: col("caption")["score"] > 4.9, ["000003"]),
     "both sides": (
         lambda: (col("caption")["score"] >= 2) & ~(col("caption")["score"] >= 3),

@@ -7,13 +7,15 @@ from typing import Any
 
 import daft
 import pytest
-from daft import DataFrame, col
+from daft import DataFrame
 from daft.expressions import Expression
 from hypothesis import given
 from hypothesis import strategies as st
 
 import daft_twinwds
 from daft_twinwds.testing import write_tar
+
+col: Any = daft.col  # Daft types its comparisons as truth values
 
 Row = dict[str, Any]
 WORDS = ("horse", "lake", "storm")
