@@ -43,14 +43,14 @@ def read_index(scan: Scan, shard: Shard, entry: Entry) -> list[RecordBatch] | No
     """
     if not entry.tells_all(scan):
         return None
-    if not entry.shard.num_rows:
-        return []
     reading = _Reading(scan=scan, shard=shard, entry=entry)
     rows = reading.rows()
     if rows is None:
         return None
-    batch = reading.batch(rows) if len(rows) else make_batch({KEY: Series.from_pylist([], KEY)})
+    batch = reading.batch(rows) if len(rows) else None
     reading.report()
+    if batch is None:
+        return []
     return [
         batch.slice(start, min(start + scan.batch_size, len(batch)))
         for start in range(0, len(batch), scan.batch_size)
