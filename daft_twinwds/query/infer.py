@@ -30,7 +30,7 @@ __all__ = ["infer_columns"]
 
 SAMPLED_SHARDS = 8
 """Shards that are looked into, spread evenly over the data set."""
-SAMPLED_TEXTS = 2048
+SAMPLED_TEXTS = 1024
 """Text members that are parsed per modality, spread evenly over those shards."""
 SAMPLED_NAMES = 64
 """Members per shard whose suffixes decide what a modality holds."""

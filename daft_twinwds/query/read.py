@@ -45,7 +45,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     picture_info: bool = False,
     partition: Partition | None = None,
     io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
-    batch_size: int = 1000,
+    batch_size: int = 8192,
 ) -> daft.DataFrame:
     """Read twin WebDatasets as a Daft DataFrame, one row per sample.
 
@@ -93,7 +93,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
             config, else the environment's. ``{column: IOConfig}`` gives modalities their own,
             with ``"*"`` for the root and the rest. None of it becomes part of the columns, so that
             what else opens their files, as Daft's own functions do, needs to be told as well.
-        batch_size: Rows per record batch.
+        batch_size: Rows per record batch at most; smaller ones cost more than they save.
 
     Returns:
         A lazy DataFrame.

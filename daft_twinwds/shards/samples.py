@@ -139,7 +139,9 @@ def read_samples(
         AlignmentError: A key is held twice, or a member has no suffix; only if ``strict``.
         StorageError: The file cannot be read.
     """
-    members = read_members(file.data(), path=file.path, strict=strict, limit=limit)
+    # Some members at the beginning are no reason to read a small file whole.
+    data = file.data() if limit is None else file
+    members = read_members(data, path=file.path, strict=strict, limit=limit)
     return _to_samples(members, path=file.path, key_split=key_split, strict=strict, read=file.read)
 
 
