@@ -8,12 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench_scan import THRESHOLD, best_of, peer_count, peer_list
 from daft import col
+from twins import make_small_twins
 
 import daft_twinwds
-from bench_scan import THRESHOLD, best_of, peer_count, peer_list
 from daft_twinwds.tools.index import build_index
-from twins import make_small_twins
 
 
 def indexed_list(root: Path) -> int:

@@ -9,6 +9,7 @@ import daft
 from daft.expressions import Expression
 
 from daft_twinwds.partition import Partition
+from daft_twinwds.query import report
 from daft_twinwds.query._daft import check_predicate
 from daft_twinwds.query.index_use import settled_use
 from daft_twinwds.query.infer import infer_columns
@@ -21,6 +22,7 @@ from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.layout import find_dataset
 from daft_twinwds.shards.sample_keys import load_sample_keys
 from daft_twinwds.shards.samples import KeySplit
+from daft_twinwds.shards.urls import shown
 
 __all__ = ["read_twin_webdataset"]
 
@@ -81,9 +83,9 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         include: Words, any of which a leaf's path must hold.
         exclude: Words, none of which a leaf's path may hold.
         aspect_ratios: Leaves to read, as ``"16,9"`` for ``aspect_ratio_16_9``.
-        index: What to do with an index, see `daft_twinwds.build_index`: ``"auto"`` uses it where it
-            holds, reads the tars of all other shards and counts these; ``"require"`` is an error
-            where it does not hold; ``"off"`` does not look for it. The rows are the same.
+        index: What to do with an index, which ``daft-twinwds index`` builds: ``"auto"`` uses it
+            where it holds, reads the tars of all other shards and counts these; ``"require"`` is
+            an error where it does not hold; ``"off"`` does not look for it. The rows are the same.
         picture_info: Add ``image_width``, ``image_height`` (in pixels, as the picture is shown,
             turned by EXIF) and ``image_format`` (``"JPEG"``) for each modality of pictures. They
             come from the index, or from the pictures' first bytes, and only if they are asked
@@ -127,6 +129,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         on_missing=on_missing,
         options=storage_options(io_config),
     )
+    report.count(dataset.skipped, where=_shown_path(path))
     index = settled_use(dataset, index)
     columns = infer_columns(
         dataset, schema or {}, key_split=key_split, strict=on_error == "raise", index=index
@@ -153,6 +156,12 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     if where is not None:
         check_predicate(where, source.dtypes())
     return source.read()
+
+
+def _shown_path(path: PathLike | Sequence[PathLike]) -> str:
+    """Return what a message may show of what was asked for."""
+    items = [path] if isinstance(path, str | os.PathLike) else path
+    return ", ".join(shown(os.fspath(item)) for item in items)
 
 
 def _check_choice(name: str, value: object, choices: object) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.dataset import Dataset, Leaf, Shard
 from daft_twinwds.shards.leaves import LeafFilter, find_leaf_folders
 from daft_twinwds.shards.manifest import MANIFEST_NAME
@@ -23,11 +24,10 @@ from daft_twinwds.shards.modalities import requested_columns
 from daft_twinwds.shards.open_leaf import OpenLeaf, open_leaves
 from daft_twinwds.shards.options import ENVIRONMENT, THE_REST, StorageOptions
 
-__all__ = ["Dataset", "Leaf", "OnMissing", "Shard", "find_dataset"]
+__all__ = ["Dataset", "Leaf", "Shard", "find_dataset"]
 
 logger = logging.getLogger(__name__)
 
-OnMissing: TypeAlias = Literal["error", "skip", "null"]
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _INCOMPLETE: Final = "shards missing in a modality"

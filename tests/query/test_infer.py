@@ -18,7 +18,8 @@ from daft_twinwds.errors import AlignmentError, SchemaError, TarFormatError
 from daft_twinwds.query import infer, text
 from daft_twinwds.query.infer import infer_columns
 from daft_twinwds.query.schema import Column
-from daft_twinwds.shards.layout import OnMissing, find_dataset
+from daft_twinwds.shards.align import OnMissing
+from daft_twinwds.shards.layout import find_dataset
 from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.testing import write_tar
 

@@ -1,14 +1,16 @@
 """What a filter looks at."""
 
 from collections.abc import Callable
+from typing import Any
 
 import daft
 import pytest
-from daft import col, lit
+from daft import lit
 from daft.expressions import Expression
 
 from daft_twinwds.query.predicates import needed_fields
 
+col: Any = daft.col  # Daft types its comparisons as truth values
 DTYPES = {
     "__key__": daft.DataType.string(),
     "image": daft.DataType.file(),

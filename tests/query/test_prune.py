@@ -7,7 +7,6 @@ from typing import Any
 import daft
 import pyarrow as pa
 import pytest
-from daft import col, lit
 from daft.expressions import Expression
 from daft.recordbatch import RecordBatch
 from hypothesis import given
@@ -18,6 +17,8 @@ from daft_twinwds.query.index_stats import iter_stats
 from daft_twinwds.query.prune import Pruner
 from daft_twinwds.shards.index_format import LeafStats
 
+col: Any = daft.col  # Daft types its comparisons as truth values
+lit: Any = daft.lit
 TYPES = {"int": pa.int64(), "float": pa.float64(), "text": pa.large_string(), "flag": pa.bool_()}
 DTYPES = {
     **{name: daft.DataType.from_arrow_type(type_) for name, type_ in TYPES.items()},
@@ -33,7 +34,12 @@ floats = st.sampled_from(
 )
 texts = st.text("ab\u00e9\U0001f600", max_size=3) | st.sampled_from(["a" * 63, "a" * 64, "a" * 65])
 flags = st.booleans()
-VALUES = {"int": ints, "float": floats, "text": texts, "flag": flags}
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "int": ints,
+    "float": floats,
+    "text": texts,
+    "flag": flags,
+}
 
 LEAVES: dict[str, tuple[str, Callable[[], Expression]]] = {
     "int": ("int", lambda: col("int")),

@@ -238,7 +238,9 @@ def test_a_modality_without_the_shard_gives_nulls_or_no_rows(root: Path) -> None
 
     with pytest.raises(LayoutError, match=r"caption/part_000000/000002\.tar"):
         daft_twinwds.read_twin_webdataset(root)
+    daft_twinwds.reset_scan_report()
     assert daft_twinwds.read_twin_webdataset(root, on_missing="skip").count_rows() == 9
+    assert daft_twinwds.scan_report() == {"shards missing in a modality": 1}
     nulls = daft_twinwds.read_twin_webdataset(root, on_missing="null")
     assert nulls.count_rows() == 12
     assert nulls.where(col("caption").is_null()).select("__key__").to_pydict()["__key__"] == [

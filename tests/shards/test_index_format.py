@@ -50,9 +50,8 @@ bounds = (
     | words
     | st.floats(allow_nan=False)
 )
-stats = st.dictionaries(
-    st.tuples(words, words), st.builds(LeafStats, bounds, bounds, numbers), max_size=3
-)
+paths: st.SearchStrategy[tuple[str, ...]] = st.tuples(words, words)
+stats = st.dictionaries(paths, st.builds(LeafStats, bounds, bounds, numbers), max_size=3)
 FOLDERS = ("image", "cap.tion/left")
 
 

@@ -12,14 +12,15 @@ from typing import Any
 import daft
 import pyarrow.parquet as pq
 import pytest
-from daft import col
 
 import daft_twinwds
 from daft_twinwds.errors import LayoutError, StorageError
-from daft_twinwds.query import index_build
 from daft_twinwds.shards.index_file import open_index
+from daft_twinwds.shards.samples import read_samples
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.index import IndexProgress, IndexReport, build_index
+
+col: Any = daft.col  # Daft types its comparisons as truth values
 
 
 @pytest.fixture
@@ -219,7 +220,6 @@ def test_faults_are_told_and_do_not_end_a_build(root: Path) -> None:
 def test_a_tar_that_cannot_be_read_is_tried_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_samples = index_build.read_samples
 
     def failing(file: Any, **kw: Any) -> Any:
         if file.path == str(tar(root, "caption", 1)):
@@ -227,7 +227,7 @@ def test_a_tar_that_cannot_be_read_is_tried_again(
         return read_samples(file, **kw)
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_build, "read_samples", failing)
+        patch.setattr("daft_twinwds.query.index_build.read_samples", failing)
         report = build_index(root)
 
     shard = f"{root}/part_000000/000001.tar"
@@ -242,7 +242,6 @@ def test_a_tar_that_cannot_be_read_is_tried_again(
 def test_a_tar_that_changes_while_it_is_read_is_not_indexed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_samples = index_build.read_samples
 
     def changing(file: Any, **kw: Any) -> Any:
         found = read_samples(file, **kw)
@@ -250,7 +249,7 @@ def test_a_tar_that_changes_while_it_is_read_is_not_indexed(
             captions(root, 3, {"prompt": "changed"}, {})
         return found
 
-    monkeypatch.setattr(index_build, "read_samples", changing)
+    monkeypatch.setattr("daft_twinwds.query.index_build.read_samples", changing)
 
     report = build_index(root)
 
