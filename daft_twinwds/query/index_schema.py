@@ -1,6 +1,6 @@
 """The columns of a data set by its index, which has seen all of its members."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -52,6 +52,7 @@ def indexed_columns(
     for shard, found in _look_up(dataset.iter_shards(), names, key_split):
         if isinstance(found, UnusableIndexError):
             give_up(found, use, shard, quiet=True)
+        if not isinstance(found, dict):
             return {}
         for name, tar in found.items():
             members[name].add(tar)
@@ -61,17 +62,21 @@ def indexed_columns(
 
 def _look_up(
     shards: Iterable[Shard], names: Sequence[str], key_split: KeySplit
-) -> Iterator[tuple[Shard, Mapping[str, TarEntry] | UnusableIndexError]]:
-    """Yield what the index says of each shard's tars, or why it says nothing."""
+) -> Iterator[tuple[Shard, dict[str, TarEntry] | UnusableIndexError | None]]:
+    """Yield what the index says of each shard's tars.
 
-    def look(shard: Shard) -> Mapping[str, TarEntry] | UnusableIndexError:
+    It says nothing (None) of those that could not be indexed, and cannot be asked at all (an
+    error) where it does not hold.
+    """
+
+    def look(shard: Shard) -> dict[str, TarEntry] | UnusableIndexError | None:
         with ExitStack() as stack:
             try:
                 entry = look_up(shard, list(names), key_split=key_split, stack=stack)
             except UnusableIndexError as error:
                 return error
             if entry.shard.fault is not None:
-                return UnusableIndexError("not in its index", entry.shard.fault)
+                return None
             tars = {name: entry.shard.tars[folder] for name, folder in entry.folders.items()}
             return {name: tar for name, tar in tars.items() if tar is not None}
 

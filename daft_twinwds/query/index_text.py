@@ -110,10 +110,18 @@ def as_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if values.null_count == len(values):
         return pa.nulls(len(values), wanted)
     if pa.types.is_struct(wanted):
-        mask = pc.is_null(values)
-        fields = [_field_of(values, field) for field in wanted]
-        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=mask)
+        fields = _fields_of(values)
+        made = [
+            as_type(fields[field.name], field.type)
+            if field.name in fields
+            else pa.nulls(len(values), field.type)
+            for field in wanted
+        ]
+        return pa.StructArray.from_arrays(made, fields=list(wanted), mask=pc.is_null(values))
     if pa.types.is_large_list(wanted) or pa.types.is_list(wanted):
+        if values.offset:
+            # Arrow takes no gaps beside borders that are a part of others.
+            values = values.take(pa.array(range(len(values)), pa.int64()))
         items = as_type(values.values, wanted.value_type)
         array = pa.large_list if pa.types.is_large_list(values.type) else pa.list_
         same = type(values).from_arrays(
@@ -123,11 +131,13 @@ def as_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return values.cast(wanted, safe=False)
 
 
-def _field_of(values: pa.Array, field: pa.Field) -> pa.Array:
-    if pa.types.is_struct(values.type) and (place := values.type.get_field_index(field.name)) >= 0:
-        return as_type(values.field(place), field.type)
-    # Objects without fields are kept as text where no shard has any.
-    return pa.nulls(len(values), field.type)
+def _fields_of(values: pa.Array) -> dict[str, pa.Array]:
+    if not pa.types.is_struct(values.type):
+        # Objects without fields are kept as text where no shard has any.
+        return {}
+    names = [field.name for field in values.type]
+    # What lies in a field where its struct is null may be anything; flattened, it is null.
+    return dict(zip(names, values.flatten(), strict=True))
 
 
 def _has_prompt(type_: pa.DataType) -> bool:

@@ -14,22 +14,66 @@ from daft_twinwds.query.index_text import TextNotes, are_values_of, as_type
 from daft_twinwds.query.json_arrow import parse_json
 from daft_twinwds.query.schema import Column, declared_column, parsed_column
 
-scalars = st.none() | st.booleans() | st.sampled_from([0, 1, 2**60 + 1, 0.5, -0.0, "", "text"])
-documents = st.recursive(
-    scalars,
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(st.sampled_from(["prompt", "a", "b.c"]), inner, max_size=3)
-    ),
-    max_leaves=6,
+numbers = st.none() | st.sampled_from([0, 1, 2**60 + 1, 0.5, -0.0])
+integers = st.none() | st.integers(-1, 1)
+texts = st.none() | st.sampled_from(["", "text"])
+empty: st.SearchStrategy[dict[str, Any]] = st.just({})
+inner = st.none() | empty | st.fixed_dictionaries({}, optional={"n": integers, "b.c": texts})
+objects = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt": texts,
+        "a": numbers,
+        "i": integers,
+        "b.c": inner,
+        "list": st.none() | st.lists(numbers, max_size=2) | st.lists(st.none(), max_size=1),
+        "objects": st.none() | st.lists(inner, max_size=2),
+        "flag": st.none() | st.booleans(),
+        "empty": st.none() | empty,
+    },
 )
+documents = objects | objects | objects | st.none() | texts | numbers
+PROMPT = daft.DataType.struct({"prompt": daft.DataType.string()})
 DECLARED: dict[str, daft.DataType] = {
-    "prompt": daft.DataType.struct({"prompt": daft.DataType.string()}),
-    "a": daft.DataType.struct({"a": daft.DataType.float64(), "b.c": daft.DataType.string()}),
-    "lists": daft.DataType.struct({"a": daft.DataType.list(daft.DataType.float64())}),
-    "texts": daft.DataType.struct({"a": daft.DataType.list(daft.DataType.string())}),
+    "prompt": PROMPT,
+    "some": daft.DataType.struct({"a": daft.DataType.float64(), "prompt": daft.DataType.string()}),
+    "integers": daft.DataType.struct({"a": daft.DataType.int64(), "i": daft.DataType.int64()}),
+    "numbers": daft.DataType.struct({"i": daft.DataType.float64(), "a": daft.DataType.float64()}),
+    "texts": daft.DataType.struct({"a": daft.DataType.string(), "empty": daft.DataType.string()}),
+    "objects": daft.DataType.struct(
+        {"empty": PROMPT, "b.c": daft.DataType.struct({"n": daft.DataType.float64()})}
+    ),
+    "lists": daft.DataType.struct(
+        {
+            "list": daft.DataType.list(daft.DataType.float64()),
+            "objects": daft.DataType.list(
+                daft.DataType.struct({"b.c": daft.DataType.string(), "n": daft.DataType.int64()})
+            ),
+        }
+    ),
+    "all": daft.DataType.struct(
+        {
+            "objects": daft.DataType.list(
+                daft.DataType.struct({"b.c": daft.DataType.string(), "n": daft.DataType.float64()})
+            ),
+            "list": daft.DataType.list(daft.DataType.float64()),
+            "i": daft.DataType.float64(),
+            "a": daft.DataType.float64(),
+            "flag": daft.DataType.bool(),
+            "empty": daft.DataType.struct({"x": daft.DataType.int64()}),
+            "b.c": daft.DataType.struct(
+                {
+                    "b.c": daft.DataType.string(),
+                    "n": daft.DataType.int64(),
+                    "more": daft.DataType.bool(),
+                }
+            ),
+            "prompt": daft.DataType.string(),
+        }
+    ),
+    "short": daft.DataType.struct({"i": daft.DataType.int8(), "a": daft.DataType.float32()}),
     "number": daft.DataType.float64(),
-    "nested": daft.DataType.list(daft.DataType.struct({"a": daft.DataType.int64()})),
+    "no struct": daft.DataType.list(PROMPT),
 }
 
 
@@ -56,7 +100,7 @@ def read(values: list[Any], column: Column) -> pa.Array:
     mine=st.lists(documents, max_size=3),
     part=st.lists(documents, max_size=3),
     rest=st.lists(documents, max_size=3),
-    declared=st.none() | st.sampled_from(sorted(DECLARED)),
+    declared=st.none() | st.just("all") | st.sampled_from(sorted(DECLARED)),
 )
 def test_values_that_count_as_those_of_a_type_are_what_reading_gives(
     name: str, mine: list[Any], part: list[Any], rest: list[Any], declared: str | None
@@ -82,6 +126,29 @@ def test_values_that_count_as_those_of_a_type_are_what_reading_gives(
     elif declared is None:
         # Only what is rounded, or has become text, cannot be brought back.
         assert stored.arrow_type != wanted.arrow_type or own.to_plain()["bare"]
+
+
+def test_lists_of_another_type_keep_their_borders_and_gaps() -> None:
+    values = [{"l": [1, 2]}, {"l": None}, {"l": []}, None, {"l": [3, None]}]
+    stored = parsed_column("other", "json", notes_on("other", values).type())
+    wanted = parsed_column("other", "json", notes_on("other", [*values, {"l": [0.5]}]).type())
+
+    assert are_values_of(notes_on("other", values).to_plain(), stored.arrow_type, wanted)
+    kept = read(values, stored)
+    assert as_type(kept, wanted.arrow_type).equals(read(values, wanted))
+    assert as_type(kept[1:], wanted.arrow_type).equals(read(values[1:], wanted))
+
+
+def test_a_bare_text_is_a_prompt_only_where_there_is_one() -> None:
+    notes = notes_on("caption", ["a horse", {"a": 1}]).to_plain()
+    stored = notes_on("caption", ["a horse", {"a": 1}]).type()
+
+    with_prompt = daft.DataType.struct(
+        {"a": daft.DataType.float64(), "prompt": daft.DataType.string()}
+    )
+    assert are_values_of(notes, stored, declared_column("caption", with_prompt))
+    without = daft.DataType.struct({"a": daft.DataType.float64()})
+    assert not are_values_of(notes, stored, declared_column("caption", without))
 
 
 @given(first=st.lists(documents, max_size=3), second=st.lists(documents, max_size=3))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import daft
@@ -179,6 +180,52 @@ def test_a_shard_without_a_match_is_excluded(
     assert len(filter_batch(batch, condition())) == 0
     assert pruner.excludes_any
     assert pruner.might_match([2], lambda number, path: stats.get(path)).tolist() == [False]
+
+
+MATCHED: list[tuple[str, dict[str, Any], Callable[[], Expression]]] = [
+    ("no number is above all", {"float": math.nan}, lambda: col("float") > 99),
+    ("minus zero is below zero", {"float": -0.0}, lambda: col("float") < 0.0),
+    ("zero is above minus zero", {"float": 0.0}, lambda: col("float") > -0.0),
+    ("among items both zeros are one", {"float": -0.0}, lambda: col("float").is_in([0.0])),
+    ("one null", {"int": None}, lambda: col("int").is_null()),
+    ("one value", {"int": 1}, lambda: col("int").not_null()),
+    ("the lowest", {"int": 1}, lambda: col("int") <= 1),
+    ("the highest", {"text": "b"}, lambda: col("text") >= "b"),
+    ("a long text", {"text": "z" * 100}, lambda: col("text") > "z" * 99),
+    ("the beginning of a long text", {"text": "z" * 100}, lambda: col("text") != "z" * 64),
+    ("rounded", {"int": 2**53 + 1}, lambda: col("int") == float(2**53)),
+    ("false", {"flag": False}, lambda: ~col("flag")),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "condition"), MATCHED)
+def test_a_shard_with_one_matching_row_is_kept(
+    name: str, row: dict[str, Any], condition: Callable[[], Expression]
+) -> None:
+    nothing: dict[str, Any] = dict.fromkeys([*TYPES, "s"])
+    other = {**nothing, "int": 0, "float": 0.0, "text": "a", "flag": True}
+    for rows in ([nothing | row], [other, nothing | row], [nothing | row, other]):
+        batch, stats = batch_of(rows)
+        pruner = Pruner(condition(), DTYPES)
+
+        assert len(filter_batch(batch, condition())) >= 1
+        might = pruner.might_match([len(rows)], partial(_of, stats))
+        assert might.tolist() == [True]
+
+
+def _of(
+    stats: dict[tuple[str, ...], LeafStats], number: int, path: tuple[str, ...]
+) -> LeafStats | None:
+    return stats.get(path)
+
+
+def test_what_is_no_number_hides_no_number_beside_it() -> None:
+    nothing: dict[str, Any] = dict.fromkeys([*TYPES, "s"])
+    batch, stats = batch_of([nothing | {"float": 0.5}, nothing | {"float": math.nan}])
+
+    for condition in (col("float") < 1, col("float") > 1, col("float") == 0.5):
+        assert len(filter_batch(batch, condition)) == 1
+        assert Pruner(condition, DTYPES).might_match([2], partial(_of, stats)).tolist() == [True]
 
 
 UNKNOWN: list[tuple[str, Callable[[], Expression]]] = [

@@ -81,7 +81,8 @@ def test_a_summary_comes_back(summary: PartSummary) -> None:
     again = PartSummary.from_metadata(summary.to_metadata())
 
     assert again == summary
-    assert repr(again) == repr(summary)  # tells -0.0 from 0.0
+    for name, entry in summary.entries.items():
+        assert repr(again.entries[name].stats) == repr(entry.stats)  # tells -0.0 from 0.0
 
 
 @pytest.mark.parametrize(
