@@ -63,7 +63,7 @@ def test_version_is_that_of_the_package() -> None:
 def test_demo_paints_data_and_tells_that_nothing_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "run_demo", partial(run_demo, image_size=(64, 36)))
+    monkeypatch.setattr(cli.demo, "run_demo", partial(run_demo, image_size=(64, 36)))
 
     result = run("demo", "--output", tmp_path / "sheet.png", "--keep", tmp_path / "twins")
 
@@ -152,7 +152,7 @@ def test_whole_demo_runs_as_a_process(twins: Path, tmp_path: Path) -> None:
 
 
 def test_faults_of_daft_keep_their_traceback(twins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "run_demo", raising(DaftCoreException("out of scan tasks")))
+    monkeypatch.setattr(cli.demo, "run_demo", raising(DaftCoreException("out of scan tasks")))
 
     result = run("demo", "--data", twins)
 
@@ -160,7 +160,7 @@ def test_faults_of_daft_keep_their_traceback(twins: Path, monkeypatch: pytest.Mo
 
 
 def test_faults_of_ours_keep_their_traceback(twins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "run_demo", raising(KeyError("bug")))
+    monkeypatch.setattr(cli.demo, "run_demo", raising(KeyError("bug")))
 
     result = run("demo", "--data", twins)
 
@@ -172,7 +172,7 @@ def test_error_that_daft_wraps_is_told_without_the_wrapping(
     twins: Path, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
     text = f"PyIOError\n\nCaused by the following errors:\n  1: {error}: a.tar: cut; copy it again"
-    monkeypatch.setattr(cli, "run_demo", raising(DaftCoreException(text)))
+    monkeypatch.setattr(cli.demo, "run_demo", raising(DaftCoreException(text)))
 
     result = run("demo", "--data", twins)
 
@@ -181,7 +181,7 @@ def test_error_that_daft_wraps_is_told_without_the_wrapping(
 
 
 def test_interrupt_is_quiet(twins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "run_demo", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(cli.demo, "run_demo", raising(KeyboardInterrupt()))
 
     result = run("demo", "--data", twins)
 
@@ -194,7 +194,7 @@ def test_lost_samples_are_an_error(
 ) -> None:
     done = run_demo(data=twins, output=tmp_path / "a.png")
     lossy = replace(done, stream=replace(done.stream, num_lost=1))
-    monkeypatch.setattr(cli, "run_demo", lambda **_: lossy)
+    monkeypatch.setattr(cli.demo, "run_demo", lambda **_: lossy)
 
     result = run("demo", "--data", twins)
 

@@ -1,0 +1,55 @@
+"""`daft-twinwds COMMAND`: parses, calls one function of `daft_twinwds.tools`, prints."""
+
+import logging
+import os
+import re
+from typing import Any
+
+import click
+from daft.exceptions import DaftCoreException
+from typing_extensions import override
+
+from daft_twinwds import errors
+from daft_twinwds.cli.demo import demo_command
+from daft_twinwds.cli.index import index_command
+from daft_twinwds.cli.pack import pack_command
+
+__all__ = ["main"]
+
+OUR_ERROR = re.compile(rf"\b(?:{'|'.join(errors.__all__)}): (.+)", re.DOTALL)
+INTERRUPTED = 130
+"""Exit code of what Ctrl-C ended, as shells have it."""
+
+
+class _Commands(click.Group):
+    """Turns our errors into one line and an exit code; all others are bugs and show where."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        # Daft draws bars of its own among ours, and logs that a pipeline failed before it raises
+        # the error that we print.
+        os.environ.setdefault("DAFT_PROGRESS_BAR", "0")
+        os.environ.setdefault("DAFT_SHOW_QUERY_ID", "0")
+        logging.getLogger("daft_local_execution").setLevel(logging.CRITICAL)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except errors.TwinWebDatasetError as error:
+            raise click.ClickException(str(error)) from error
+        except DaftCoreException as error:
+            # Daft keeps only the text of an error that a task raised, below lines of its own.
+            ours = OUR_ERROR.search(str(error))
+            if ours is None:
+                raise
+            raise click.ClickException(ours[1].strip()) from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="daft-twinwds")
+def main() -> None:
+    """Query twin WebDatasets like a table with Daft, then train on what the query kept."""
+
+
+for command in (demo_command, index_command, pack_command):
+    main.add_command(command)

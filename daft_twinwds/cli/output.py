@@ -1,0 +1,59 @@
+"""What all commands print alike: a progress bar, and facts as a table or as JSON."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+__all__ = ["print_facts", "progress_bar", "stdout_console"]
+
+_PIPE_WIDTH = 100
+"""Columns of a table that is not printed on a terminal."""
+
+
+def stdout_console() -> Console:
+    """Return a console as wide as the terminal, or as a table needs that goes into a pipe."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Draw a progress bar on a terminal, and nothing elsewhere.
+
+    Yields:
+        What is told (label, done, total).
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda label, done, total: bar.update(
+            task, description=label, completed=done, total=total
+        )
+
+
+def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print one line of JSON, or a table of what is not empty."""
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        items = value.items() if isinstance(value, dict) else [("", value)]
+        for label, item in items:
+            if item not in (None, "", 0) or not label:
+                table.add_row(name.replace("_", " "), str(label), str(item))
+    stdout_console().print(table)
