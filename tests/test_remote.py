@@ -15,12 +15,13 @@ from daft import col
 from daft.functions import decode_image_file
 from daft.io import IOConfig, S3Config
 
-from daft_twinwds import read_twin_webdataset
+from daft_twinwds import read_twin_webdataset, reset_scan_report, scan_report
 from daft_twinwds.errors import StorageError
 from daft_twinwds.query.io_options import storage_options
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.storage import storage_stats
 from daft_twinwds.testing import make_twin_dataset
+from daft_twinwds.tools.index import build_index
 from daft_twinwds.train import DecodeImage, Selection, to_torch_iter_dataset
 
 if TYPE_CHECKING:
@@ -145,6 +146,60 @@ def test_each_picture_costs_one_request(range_server: "RangeServer", root: Path)
     assert report["storage"]["bytes"] == report["bytes"]
     assert report["storage"]["retries"] == 0
     assert report["storage"]["seconds"] > 0
+
+
+@pytest.fixture
+def indexed(range_server: "RangeServer", tmp_path: Path) -> str:
+    """A shard of 100 pictures on a web server, and its index; no request is counted yet."""
+    root = make_twin_dataset(
+        tmp_path / "set", num_shards=1, samples_per_shard=100, image_size=(640, 400)
+    )
+    url = range_server.serve(root)
+    report = build_index(url, output=tmp_path / "index")
+    assert report.is_complete
+    range_server.serve(tmp_path / "index")
+    range_server.requests.clear()
+    return url
+
+
+def test_with_an_index_ten_of_a_hundred_cost_hardly_more_than_themselves(
+    range_server: "RangeServer", indexed: str
+) -> None:
+    df = read_twin_webdataset(indexed, index="require")
+    keys = [f"id_{number}" for number in range(3, 100, 10)]
+    range_server.requests.clear()
+    range_server.sent = 0
+
+    selection = Selection.from_dataframe(df.where(col("__key__").is_in(keys)))
+    planning = len(range_server.requests)
+    dataset = to_torch_iter_dataset(selection, batch_size=2)
+
+    assert sorted(key for batch in dataset for key in batch["__key__"]) == sorted(keys)
+    assert planning <= 3
+    assert len(range_server.requests) == planning + 10
+    assert range_server.sent <= 1.1 * sum(
+        selection.table["image"].combine_chunks().field("size").to_pylist()
+    )
+
+
+def test_an_index_that_was_built_again_is_used_at_once(
+    range_server: "RangeServer", indexed: str, tmp_path: Path
+) -> None:
+    df = read_twin_webdataset(indexed)
+    assert df.limit(1).to_pydict()["__key__"] == ["id_0"]
+    tar = "/caption/part_000000/000000.tar"
+    content = range_server.files[tar]
+    assert isinstance(content, Path)
+    range_server.files[tar] = content.read_bytes().replace(b"A low sun", b"A low arc")
+    build_index(indexed, output=tmp_path / "index")
+    path = "/.twin_index/part_000000.parquet"
+    range_server.files[path] = (tmp_path / "index" / path[1:]).read_bytes()
+    reset_scan_report()
+
+    prompts = df.select(col("caption")["prompt"]).to_pydict()["prompt"]
+
+    assert any(prompt.startswith("A low arc") for prompt in prompts)
+    assert scan_report() == {}
 
 
 def test_modalities_of_two_stores_make_one_row(
@@ -282,6 +337,7 @@ def test_keys_are_in_no_text_and_no_file(
         df.explain(True, file=texts)
         selection = Selection.from_dataframe(df)
         selection.save(tmp_path / "selection.parquet")
+        df.select("__key__", "image").write_parquet(str(tmp_path / "rows"))
         dataset = to_torch_iter_dataset(selection, batch_size=2, io_config=config)
         print(df.limit(2).to_pydict(), selection, dataset, dataset.report(), file=texts)
         print(options, next(iter(dataset))["__key__"], file=texts)
@@ -294,7 +350,9 @@ def test_keys_are_in_no_text_and_no_file(
             texts.write(repr(caught.value.__context__))
 
     out, err = capfd.readouterr()
-    written = (tmp_path / "selection.parquet").read_bytes()
+    files = list(tmp_path.rglob("*.parquet"))
+    assert len(files) >= 2
+    written = b"".join(path.read_bytes() for path in files)
     for secret in (s3_server.key_id, s3_server.access_key, "hunter2token"):
         assert secret not in f"{texts.getvalue()} {caplog.text} {out} {err}"
         assert secret.encode() not in written

@@ -16,6 +16,7 @@ __all__ = ["index_command"]
 @click.argument("roots", metavar="ROOT...", nargs=-1, required=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Threads. [default: all CPUs]")
 @click.option("--no-text", is_flag=True, help="Leave texts in the tars.")
+@click.option("--output", metavar="DIR", help="Put .twin_index into this folder instead of ROOT's.")
 @click.option("--check", is_flag=True, help="Only tell whether the index that is there holds.")
 @click.option(
     "--key-split",
@@ -29,6 +30,7 @@ def index_command(
     roots: tuple[str, ...],
     workers: int | None,
     no_text: bool,
+    output: str | None,
     check: bool,
     key_split: Any,
     as_json: bool,
@@ -48,6 +50,7 @@ def index_command(
             list(roots),
             key_split=key_split,
             text=not no_text,
+            output=output,
             check=check,
             workers=workers,
             progress=progress,

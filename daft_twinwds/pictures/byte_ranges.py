@@ -6,7 +6,7 @@ from typing import BinaryIO, Protocol
 
 from typing_extensions import Buffer, override
 
-__all__ = ["HEAD", "Bytes", "as_file", "iter_heads"]
+__all__ = ["HEAD", "Bytes", "RangeFile", "as_file", "iter_heads"]
 
 HEAD = 1 << 16
 """Bytes that are asked for first; few headers are longer."""
@@ -37,10 +37,12 @@ def as_file(data: Bytes) -> BinaryIO:
     """Return the data as a file that reads what it is asked for, and little more."""
     if isinstance(data, bytes):
         return io.BytesIO(data)
-    return io.BufferedReader(_RangeFile(data), HEAD)
+    return io.BufferedReader(RangeFile(data), HEAD)
 
 
-class _RangeFile(io.RawIOBase):
+class RangeFile(io.RawIOBase):
+    """Bytes as a file without a buffer: each read is one slice."""
+
     def __init__(self, data: Bytes) -> None:
         super().__init__()
         self._data = data

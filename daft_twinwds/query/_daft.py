@@ -12,6 +12,7 @@ from daft.exceptions import DaftCoreException
 from daft.expressions import Expression, ExpressionsProjection
 from daft.io import HTTPConfig, IOConfig
 from daft.recordbatch import RecordBatch
+from daft.runners import get_or_infer_runner_type
 from daft.schema import Schema
 from daft.series import Series
 from numpy.typing import NDArray
@@ -28,10 +29,12 @@ __all__ = [
     "evaluate",
     "file_storage",
     "filter_batch",
+    "io_config_of",
     "make_batch",
     "make_file_series",
     "make_schema",
     "required_columns",
+    "runs_on_ray",
 ]
 
 
@@ -193,6 +196,18 @@ def bearer_token(config: HTTPConfig) -> str | None:
             "daft_twinwds.shards.options"
         )
     return token
+
+
+def runs_on_ray() -> bool:
+    """Return whether queries run on a Ray cluster; starts none."""
+    return get_or_infer_runner_type() == "ray"
+
+
+def io_config_of(data: bytes) -> IOConfig:
+    """Return the configuration that a File column holds beside a URL, in its pickled form."""
+    make: Any = IOConfig().__reduce__()[0]
+    config: IOConfig = make(data)
+    return config
 
 
 def _pickled(config: HTTPConfig) -> bytes:

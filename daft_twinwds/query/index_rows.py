@@ -13,7 +13,6 @@ from daft_twinwds.query.scan import Scan
 from daft_twinwds.query.schema import Column
 from daft_twinwds.shards.align import MISSING, UNLISTED
 from daft_twinwds.shards.index_format import KEY, PLACE, field_of
-from daft_twinwds.shards.sample_keys import load_sample_keys
 
 __all__ = ["IndexRows", "select_rows"]
 
@@ -108,7 +107,7 @@ def _ranks(scan: Scan, entry: Entry) -> Places | None:
     """Return each row's rank among the keys that are listed, -1 where it is not."""
     if scan.policy.sample_keys is None:
         return None
-    ranks = load_sample_keys(scan.policy.sample_keys)
+    ranks = scan.policy.sample_keys.ranks()
     keys = entry.file.read(entry.shard, [KEY])[KEY].to_pylist()
     return np.fromiter((ranks.get(key, -1) for key in keys), np.int64, len(keys))
 

@@ -103,7 +103,9 @@ def _has_index(leaf: Leaf) -> bool:
         return False
 
 
-def find_entry(scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = False) -> Entry | None:
+def find_entry(
+    scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = False, check_tars: bool = True
+) -> Entry | None:
     """Return what an index says of a shard; None if it has to be read without.
 
     Args:
@@ -111,6 +113,7 @@ def find_entry(scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = Fals
         shard: Where it is.
         stack: Closes the index.
         quiet: Whether an index that is of no use goes uncounted, as it will be met again.
+        check_tars: Whether to look at the tars; else what the entry says may have ceased to hold.
 
     Raises:
         LayoutError: There is none that holds, although the scan requires one.
@@ -120,7 +123,13 @@ def find_entry(scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = Fals
         return None
     columns = [column.name for stage in scan.stages() for column in stage]
     try:
-        entry = look_up(shard, columns, key_split=scan.policy.key_split, stack=stack)
+        entry = look_up(
+            shard,
+            columns,
+            key_split=scan.policy.key_split,
+            stack=stack,
+            check_tars=check_tars,
+        )
     except UnusableIndexError as error:
         give_up(error, scan.index, shard, quiet=quiet)
         return None
@@ -128,7 +137,14 @@ def find_entry(scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = Fals
     return entry if entry.shard.fault is None else None
 
 
-def look_up(shard: Shard, columns: list[str], *, key_split: KeySplit, stack: ExitStack) -> Entry:
+def look_up(
+    shard: Shard,
+    columns: list[str],
+    *,
+    key_split: KeySplit,
+    stack: ExitStack,
+    check_tars: bool = True,
+) -> Entry:
     """Return what the index says of a shard.
 
     Args:
@@ -136,36 +152,57 @@ def look_up(shard: Shard, columns: list[str], *, key_split: KeySplit, stack: Exi
         columns: Modalities whose tars must be those that were indexed.
         key_split: What they must have been read with.
         stack: Closes the index.
+        check_tars: Whether to look at the tars; else what the entry says may have ceased to hold.
 
     Raises:
         StorageError: A tar may not be looked at.
         UnusableIndexError: There is no index that holds.
     """
+    file = _open(shard, stack, may_remember=True)
+    try:
+        return _entry_of(file, shard, columns, key_split=key_split, check_tars=check_tars)
+    except UnusableIndexError:
+        if not file.is_remembered:
+            raise
+    # It may have been built again since it was met.
+    file = _open(shard, stack, may_remember=False)
+    return _entry_of(file, shard, columns, key_split=key_split, check_tars=check_tars)
+
+
+def _open(shard: Shard, stack: ExitStack, *, may_remember: bool) -> IndexFile:
     path = index_path(shard.root, shard.name)
     try:
-        file = stack.enter_context(open_index(path, _options_of(shard)))
+        return stack.enter_context(open_index(path, _options_of(shard), may_remember=may_remember))
     except StorageError as error:
         raise UnusableIndexError("in an unreadable index", str(error)) from error
+
+
+def _entry_of(
+    file: IndexFile, shard: Shard, columns: list[str], *, key_split: KeySplit, check_tars: bool
+) -> Entry:
     if file.summary.key_split != key_split:
         raise UnusableIndexError(
             "in an index of another key_split",
-            f"{path}: was built with key_split={file.summary.key_split!r}, wanted {key_split!r}",
+            f"{file.path}: was built with key_split={file.summary.key_split!r}, wanted "
+            f"{key_split!r}",
         )
     entry = file.summary.entries.get(shard.name)
     if entry is None:
-        raise UnusableIndexError("not in its index", f"{path}: does not tell of {shard.name}")
+        raise UnusableIndexError("not in its index", f"{file.path}: does not tell of {shard.name}")
     folders = {}
     for column in columns:
         tar = shard.paths[column]
         # What is not there any more, or not yet, has no samples, whatever was indexed.
-        if tar is not None:
-            folders[column] = _folder_of(tar, shard, file)
-            known = entry.tars[folders[column]]
-            state = state_of(tar, shard.options.get(column, ENVIRONMENT))
-            if known is None or state is None or known.state != state:
-                raise UnusableIndexError(
-                    "changed since its index was built", f"{path}: {shown(tar)} has changed since"
-                )
+        if tar is None:
+            continue
+        folders[column] = _folder_of(tar, shard, file)
+        known = entry.tars[folders[column]]
+        if known is None or (
+            check_tars and state_of(tar, shard.options.get(column, ENVIRONMENT)) != known.state
+        ):
+            raise UnusableIndexError(
+                "changed since its index was built", f"{file.path}: {shown(tar)} has changed since"
+            )
     return Entry(file=file, shard=entry, folders=folders)
 
 

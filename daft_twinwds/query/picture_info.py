@@ -1,6 +1,6 @@
 """Sizes and formats of pictures, from their first bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
@@ -11,7 +11,7 @@ from daft_twinwds.pictures.byte_ranges import HEAD
 from daft_twinwds.pictures.image_header import PictureHeader, read_header
 from daft_twinwds.shards.storage import File
 
-__all__ = ["PictureInfos", "read_infos"]
+__all__ = ["PictureInfos", "iter_headers", "read_infos"]
 
 _AT_ONCE: Final = 256
 """Pictures whose first bytes are in memory at a time."""
@@ -53,22 +53,32 @@ def read_infos(file: File, positions: Sequence[int], sizes: Sequence[int]) -> Pi
     Raises:
         StorageError: The tar cannot be read.
     """
-    headers: list[PictureHeader | None] = []
+    headers = iter_headers(file, positions, sizes)
+    return PictureInfos.of(
+        [None if isinstance(header, DecodeError) else header for header in headers]
+    )
+
+
+def iter_headers(
+    file: File, positions: Sequence[int], sizes: Sequence[int]
+) -> Iterator[PictureHeader | DecodeError]:
+    """Yield the header of each picture, or why it cannot be read; see `read_infos`.
+
+    Raises:
+        StorageError: The tar cannot be read.
+    """
     for start in range(0, len(positions), _AT_ONCE):
         at = slice(start, start + _AT_ONCE)
         heads = file.read_many(positions[at], [min(size, HEAD) for size in sizes[at]])
-        headers += [
-            _header_of(_Member(file, position, size, head))
-            for position, size, head in zip(positions[at], sizes[at], heads, strict=True)
-        ]
-    return PictureInfos.of(headers)
+        for position, size, head in zip(positions[at], sizes[at], heads, strict=True):
+            yield _header_of(_Member(file, position, size, head))
 
 
-def _header_of(member: "_Member") -> PictureHeader | None:
+def _header_of(member: "_Member") -> PictureHeader | DecodeError:
     try:
         return read_header(member.head if len(member.head) == len(member) else member)
-    except DecodeError:
-        return None
+    except DecodeError as error:
+        return error
 
 
 class _Member:

@@ -1,7 +1,8 @@
 """`read_twin_webdataset`: arguments -> a source -> a DataFrame."""
 
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -20,9 +21,10 @@ from daft_twinwds.query.source import TwinWebDatasetSource
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.layout import find_dataset
-from daft_twinwds.shards.sample_keys import load_sample_keys
+from daft_twinwds.shards.options import THE_REST, StorageOptions, options_of
+from daft_twinwds.shards.sample_keys import SampleKeys
 from daft_twinwds.shards.samples import KeySplit
-from daft_twinwds.shards.urls import shown
+from daft_twinwds.shards.urls import scheme_of, shown
 
 __all__ = ["read_twin_webdataset"]
 
@@ -45,7 +47,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
     aspect_ratios: Sequence[str] | None = None,
     index: IndexUse = "auto",
     picture_info: bool = False,
-    partition: Partition | None = None,
+    partition: Partition | Sequence[int] | Callable[[int], Sequence[int]] | None = None,
     io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
     batch_size: int = 8192,
 ) -> daft.DataFrame:
@@ -76,7 +78,8 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
             others counted) or ``"null"`` (all rows, nulls in the gaps).
         on_error: A member that cannot be read or parsed: ``"raise"``, or ``"skip"`` its sample,
             which `scan_report` counts.
-        sample_keys: Parquet file whose first column lists the keys to read, in order.
+        sample_keys: Parquet file, local or a URL, whose first column lists the keys to read, in
+            order.
         key_split: Whether the ``"last"`` or the ``"first"`` dot of a base name ends the key.
         schema: Column -> type, for columns whose type should not be inferred.
         extra_fields: JSON fields that inference has not seen: ``"error"`` or ``"ignore"``.
@@ -90,7 +93,10 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
             turned by EXIF) and ``image_format`` (``"JPEG"``) for each modality of pictures. They
             come from the index, or from the pictures' first bytes, and only if they are asked
             for. A picture whose header cannot be read has nulls, and is counted.
-        partition: Read only this reader's shards; all by default.
+        partition: Read only this reader's shards; all by default. Or the numbers of the shards to
+            read, in order and as often as they are there, as `shard_plan` gives them; or a
+            function from the number of shards to such numbers. Shards are numbered leaf by leaf,
+            in the manifests' order.
         io_config: Credentials and endpoints, as Daft has them; by default those of Daft's planning
             config, else the environment's. ``{column: IOConfig}`` gives modalities their own,
             with ``"*"`` for the root and the rest. None of it becomes part of the columns, so that
@@ -106,7 +112,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         SchemaError: The texts do not make a column.
         StorageError: Something cannot be listed or read.
         TarFormatError: A tar that inference looked into is damaged.
-        ValueError: An argument is none of those that it can be.
+        TypeError, ValueError: An argument is none of those that it can be.
     """
     _check_choice("on_missing", on_missing, OnMissing)
     _check_choice("on_error", on_error, OnError)
@@ -117,9 +123,8 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         raise TypeError(f"where must be a Daft expression as col('x') > 1, got {where!r}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    keys_path = None if sample_keys is None else str(Path(sample_keys).absolute())
-    if keys_path is not None:
-        load_sample_keys(keys_path)
+    options = storage_options(io_config)
+    keys = None if sample_keys is None else _find_keys(sample_keys, options)
     dataset = find_dataset(
         path,
         modalities=modalities,
@@ -127,7 +132,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         exclude=exclude,
         aspect_ratios=aspect_ratios,
         on_missing=on_missing,
-        options=storage_options(io_config),
+        options=options,
     )
     report.count(dataset.skipped, where=_shown_path(path))
     index = settled_use(dataset, index)
@@ -141,7 +146,7 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         on_error=on_error,
         extra_fields=extra_fields,
         key_split=key_split,
-        sample_keys=keys_path,
+        sample_keys=keys,
     )
     source = TwinWebDatasetSource(
         dataset=dataset,
@@ -149,13 +154,43 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         infos=info_columns(columns) if picture_info else (),
         where=where,
         policy=policy,
-        partition=partition or Partition(),
+        shards=_shard_numbers(partition, len(dataset)),
         batch_size=batch_size,
         index=index,
     )
     if where is not None:
         check_predicate(where, source.dtypes())
     return source.read()
+
+
+def _shard_numbers(
+    partition: Partition | Sequence[int] | Callable[[int], Sequence[int]] | None, num_shards: int
+) -> range | tuple[int, ...]:
+    if partition is None:
+        return range(num_shards)
+    if isinstance(partition, Partition):
+        return partition.slice_of(num_shards)
+    numbers = partition(num_shards) if callable(partition) else partition
+    try:
+        shards = tuple(operator.index(number) for number in numbers)
+    except TypeError as error:
+        raise TypeError(
+            f"partition must be a Partition, or the numbers of shards, got {partition!r}"
+        ) from error
+    if wrong := [number for number in shards if not 0 <= number < num_shards]:
+        raise ValueError(
+            f"partition: shard {wrong[0]} of {num_shards}; expected numbers in [0, {num_shards})"
+        )
+    return shards
+
+
+def _find_keys(
+    path: PathLike, options: StorageOptions | Mapping[str, StorageOptions]
+) -> SampleKeys:
+    text = os.fspath(path)
+    if scheme_of(text) is None:
+        text = str(Path(text).expanduser().absolute())
+    return SampleKeys.find(text, options_of(options, THE_REST))
 
 
 def _shown_path(path: PathLike | Sequence[PathLike]) -> str:

@@ -10,6 +10,7 @@ from daft_twinwds.query.predicates import Path
 from daft_twinwds.query.schema import Column, InfoColumn
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
+from daft_twinwds.shards.sample_keys import SampleKeys
 from daft_twinwds.shards.samples import KeySplit
 
 __all__ = ["IndexUse", "Policy", "Scan"]
@@ -26,7 +27,7 @@ class Policy:
     on_error: OnError
     extra_fields: ExtraFields
     key_split: KeySplit
-    sample_keys: str | None
+    sample_keys: SampleKeys | None
 
     @property
     def needs_all(self) -> bool:

@@ -51,14 +51,21 @@ class ShardFilter:
         if not self.excludes_any:
             return True
         with ExitStack() as stack:
-            entry = find_entry(self._scan, shard, stack, quiet=True)
-            if entry is None or not entry.tells_all(self._scan):
+            # Tars are looked at only for what is left out: the others are when they are read.
+            if self._excluding(shard, stack, check_tars=False) is None:
                 return True
-            early, _ = self._scan.stages()
-            if any(entry.count(column) != entry.shard.num_rows for column in early):
-                # Twins that disagree about their keys may be an error, match or not.
-                return True
-            return self._part(shard.root, entry)[shard.name]
+            return self._excluding(shard, stack, check_tars=True) is None
+
+    def _excluding(self, shard: Shard, stack: ExitStack, *, check_tars: bool) -> Entry | None:
+        """Return the entry that says that nothing of a shard matches, None if none does."""
+        entry = find_entry(self._scan, shard, stack, quiet=True, check_tars=check_tars)
+        if entry is None or not entry.tells_all(self._scan):
+            return None
+        early, _ = self._scan.stages()
+        if any(entry.count(column) != entry.shard.num_rows for column in early):
+            # Twins that disagree about their keys may be an error, match or not.
+            return None
+        return None if self._part(shard.root, entry)[shard.name] else entry
 
     def _part(self, root: str, entry: Entry) -> Mapping[str, bool]:
         """Return shard's name -> whether it might match, of all shards of a part folder."""

@@ -19,7 +19,6 @@ from daft.schema import Schema
 from daft.series import Series
 from typing_extensions import override
 
-from daft_twinwds.partition import Partition
 from daft_twinwds.query._daft import count_column, make_batch, make_schema
 from daft_twinwds.query.pushdown import plan_scan
 from daft_twinwds.query.scan import IndexUse, Policy, Scan
@@ -43,7 +42,8 @@ class TwinWebDatasetSource(DataSource):
     infos: tuple[InfoColumn, ...]
     where: Expression | None
     policy: Policy
-    partition: Partition
+    shards: range | tuple[int, ...]
+    """Numbers of the shards to read, in order."""
     batch_size: int
     index: IndexUse
 
@@ -93,7 +93,7 @@ class TwinWebDatasetSource(DataSource):
             batch_size=self.batch_size,
             index=self.index,
         )
-        shards = self.dataset.iter_shards(self.partition.slice_of(len(self.dataset)))
+        shards = self.dataset.iter_shards(self.shards)
         if pushdowns.aggregation is not None:
             name = count_column(pushdowns.aggregation)
             yield TwinCountTask(scan=scan, shard=None, name=name)

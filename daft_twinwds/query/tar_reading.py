@@ -18,13 +18,13 @@ from daft_twinwds.query.index_use import Entry, give_up
 from daft_twinwds.query.picture_info import PictureInfos, read_infos
 from daft_twinwds.query.scan import Scan
 from daft_twinwds.query.schema import KEY, URL, Column, InfoColumn
+from daft_twinwds.query.suffixes import odd_places, odd_suffix_message
 from daft_twinwds.query.text import MAX_TEXT_BYTES, parse_texts, read_texts
 from daft_twinwds.shards import index_format
 from daft_twinwds.shards.align import Alignment, align
 from daft_twinwds.shards.index_format import UnusableIndexError, field_of
 from daft_twinwds.shards.index_rows import SAMPLE_FIELDS, samples_of, spread
 from daft_twinwds.shards.layout import Shard
-from daft_twinwds.shards.sample_keys import load_sample_keys
 from daft_twinwds.shards.samples import BadKey, Samples, read_samples
 from daft_twinwds.shards.storage import File, shown
 
@@ -134,7 +134,7 @@ class TarReading:
         for column in columns:
             if column.name not in self._samples:
                 self._samples[column.name] = self._read(column)
-        wanted = None if policy.sample_keys is None else load_sample_keys(policy.sample_keys)
+        wanted = None if policy.sample_keys is None else policy.sample_keys.ranks()
         twins = {column.name: self._samples[column.name] for column in columns}
         return align(twins, on_missing=policy.on_missing, wanted=wanted)
 
@@ -147,7 +147,7 @@ class TarReading:
             policy = self._scan.policy
             strict = policy.on_error == "raise"
             samples = read_samples(self._file(column), key_split=policy.key_split, strict=strict)
-        return samples if column.suffixes is None else self._check_suffixes(column, samples)
+        return self._check_suffixes(column, samples)
 
     def _indexed(self, column: Column, path: str) -> Samples | None:
         """Return what reading a tar's headers would give, if an index tells."""
@@ -174,26 +174,14 @@ class TarReading:
 
     def _check_suffixes(self, column: Column, samples: Samples) -> Samples:
         """Refuse, or drop and count, members that do not fit their column."""
-        policy = self._scan.policy
-        assert column.suffixes is not None
-        if samples.suffixes <= column.suffixes:
+        odd = odd_places(column, samples)
+        if not odd:
             return samples
-        odd = {
-            place
-            for place in range(len(samples.names))
-            if samples.suffix_of(place) not in column.suffixes
-        }
-        place = min(odd)
-        message = (
-            f"{samples.path}: member {samples.names[place]!r} at byte {samples.positions[place]} "
-            f"has the suffix {samples.suffix_of(place)!r}; the "
-            f"column {column.name!r} holds {column.dtype} from {_listed(column.suffixes)}; move "
-            f"it to another modality, or pass schema={{{column.name!r}: daft.DataType.file()}}"
-        )
-        if policy.on_error == "raise":
+        message = odd_suffix_message(column, samples, odd[0])
+        if self._scan.policy.on_error == "raise":
             raise SchemaError(message)
         bad = BadKey(ODD_SUFFIX, message)
-        return samples.without(odd, bad={samples.keys[place]: bad for place in odd})
+        return samples.without(set(odd), bad={samples.keys[place]: bad for place in odd})
 
     def _make(
         self, columns: Sequence[Column], alignment: Alignment, places: NDArray[np.int64]
@@ -290,7 +278,3 @@ def _select(columns: dict[str, Series], rows: NDArray[np.int64]) -> dict[str, Se
         return columns
     indices = Series.from_arrow(pa.array(rows, pa.uint64()), ROW)
     return {name: series.take(indices) for name, series in columns.items()}
-
-
-def _listed(suffixes: frozenset[str]) -> str:
-    return ", ".join(f".{suffix}" for suffix in sorted(suffixes))

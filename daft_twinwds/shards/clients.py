@@ -45,8 +45,16 @@ needs the same budget and the same pauses."""
 _using_process: int | None = None
 
 
-def object_store(url: Url, options: StorageOptions) -> tuple[ObjectStore, str]:
+def object_store(
+    url: Url, options: StorageOptions, *, repeats: bool = False
+) -> tuple[ObjectStore, str]:
     """Return this process's client for a URL, and the object's name for that client.
+
+    Args:
+        url: The object.
+        options: How it is accessed.
+        repeats: Whether the client itself repeats requests that fail, as only it can while it
+            sends an object in parts.
 
     Raises:
         StorageError: The process was forked from one that has used such clients.
@@ -61,12 +69,12 @@ def object_store(url: Url, options: StorageOptions) -> tuple[ObjectStore, str]:
         )
     _using_process = process
     if url.scheme not in HTTP:
-        return _store(process, url.scheme, url.authority, options), url.path
+        return _store(process, url.scheme, url.authority, options, repeats=repeats), url.path
     origin, name = f"{url.scheme}://{url.authority}/", unquote(url.path)
     if "%2f" in url.path.lower() or not {"", ".", ".."}.isdisjoint(name.split("/")):
         # The client builds paths of parts, in which these cannot occur.
         origin, name = f"{origin}{url.path}", ""
-    return _store(process, url.scheme, origin, options), name
+    return _store(process, url.scheme, origin, options, repeats=repeats), name
 
 
 def file_system(url: Url, options: StorageOptions) -> tuple[Any, str]:
@@ -114,8 +122,11 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 @lru_cache(maxsize=MAX_CLIENTS)
-def _store(process: int, scheme: str, place: str, options: StorageOptions) -> ObjectStore:
+def _store(
+    process: int, scheme: str, place: str, options: StorageOptions, *, repeats: bool
+) -> ObjectStore:
     del process
+    retry = _repeated(options) if repeats else _NO_RETRIES
     client: ClientConfig = {
         "allow_http": True,  # for an endpoint that was given as http://; nothing else becomes one
         "connect_timeout": timedelta(seconds=options.connect_timeout),
@@ -130,11 +141,11 @@ def _store(process: int, scheme: str, place: str, options: StorageOptions) -> Ob
             config=s3_config(options.s3, bucket=place),
             credential_provider=credential_provider(options.s3),
             client_options=client,
-            retry_config=_NO_RETRIES,
+            retry_config=retry,
         )
     if scheme in GCS:
         return GCSStore(
-            place, config=_gcs(options.gcs), client_options=client, retry_config=_NO_RETRIES
+            place, config=_gcs(options.gcs), client_options=client, retry_config=retry
         )
     if scheme in AZURE:
         container, _, host = place.partition("@")
@@ -142,7 +153,7 @@ def _store(process: int, scheme: str, place: str, options: StorageOptions) -> Ob
             container,
             config=_azure(options.azure, host=host),
             client_options=client,
-            retry_config=_NO_RETRIES,
+            retry_config=retry,
         )
     headers = dict(options.http.headers)
     if options.http.bearer_token:
@@ -153,7 +164,18 @@ def _store(process: int, scheme: str, place: str, options: StorageOptions) -> Ob
     if headers:
         client["default_headers"] = headers
     query = f"?{options.http.query}" if options.http.query else ""
-    return HTTPStore(f"{place}{query}", client_options=client, retry_config=_NO_RETRIES)
+    return HTTPStore(f"{place}{query}", client_options=client, retry_config=retry)
+
+
+def _repeated(options: StorageOptions) -> "RetryConfig":
+    return {
+        "max_retries": options.retries,
+        "backoff": {
+            "base": 2.0,
+            "init_backoff": timedelta(seconds=options.backoff),
+            "max_backoff": timedelta(seconds=max(10.0, options.backoff)),
+        },
+    }
 
 
 def _gcs(options: GcsOptions) -> "GCSConfig":

@@ -5,15 +5,17 @@ noticed where it matters: in what is read.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daft_twinwds.pictures.byte_ranges import as_file
+from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.arrow_file import ArrowFile
 from daft_twinwds.shards.index_footer import read_footer, require_seal
 from daft_twinwds.shards.index_format import (
     TEXT,
@@ -25,14 +27,15 @@ from daft_twinwds.shards.index_format import (
     require_version,
 )
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
-from daft_twinwds.shards.storage import File, open_file
 from daft_twinwds.shards.tar_state import TarState, state_of
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url
 
 __all__ = ["IndexFile", "open_index"]
 
 _KEPT: Final = 64
 """Footers that a process keeps."""
+_HELD: Final = 1 << 20
+"""Bytes of a shard's rows that are read in one request, whatever columns are wanted."""
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
 """What Arrow and our own parser raise for bytes that are no index."""
 
@@ -50,12 +53,16 @@ class _Footer:
 class IndexFile:
     """The index of a part folder; it is opened when rows are read. Not thread-safe."""
 
-    def __init__(self, footer: _Footer, state: TarState, options: StorageOptions) -> None:
+    def __init__(
+        self, footer: _Footer, state: TarState, options: StorageOptions, *, is_remembered: bool
+    ) -> None:
         self._footer = footer
         self._state = state
         self._options = options
-        self._source: Any = None
+        self._file: ArrowFile | None = None
         self._rows: pq.ParquetFile | None = None
+        self.is_remembered = is_remembered
+        """Whether another index may be there by now, as the server was not asked again."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,9 +77,9 @@ class IndexFile:
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
-        source, self._source, self._rows = self._source, None, None
-        if source is not None:
-            source.close()
+        file, self._file, self._rows = self._file, None, None
+        if file is not None:
+            file.close()
 
     @property
     def path(self) -> str:
@@ -108,7 +115,9 @@ class IndexFile:
             UnusableIndexError: The file is damaged.
         """
         try:
-            table = self._open().read_row_group(entry.group, columns=columns, use_threads=False)
+            rows = self._open()
+            self._hold(entry)
+            table = rows.read_row_group(entry.group, columns=columns, use_threads=False)
             found = {
                 name: column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
                 for name, column in zip(table.column_names, table.columns, strict=True)
@@ -116,7 +125,8 @@ class IndexFile:
             # A table without columns has no length.
             if found and table.num_rows != entry.num_rows:
                 raise ValueError(f"{table.num_rows} rows, expected {entry.num_rows}")
-        except _DAMAGE as error:
+        except (*_DAMAGE, StorageError) as error:
+            _forget(self.path, self._options)
             raise _damaged(self.path, error) from error
         return found
 
@@ -130,12 +140,13 @@ class IndexFile:
 
     def _open(self) -> pq.ParquetFile:
         if self._rows is None:
-            self._source = _source_of(self.path, self._options)
-            # Only if nothing has changed does the footer tell of this file.
-            if state_of(self.path, self._options) != self._state:
+            # Only if nothing has changed does the footer tell of this file. A server says so
+            # with each answer.
+            self._file = ArrowFile(self.path, self._options, self._state)
+            if not is_url(self.path) and state_of(self.path, self._options) != self._state:
                 raise ValueError("it was replaced a moment ago")
             self._rows = pq.ParquetFile(
-                self._source,
+                self._file.source,
                 metadata=self._footer.metadata,
                 # Fewer requests; from a disk it costs more than it saves.
                 pre_buffer=is_url(self.path),
@@ -143,38 +154,73 @@ class IndexFile:
             )
         return self._rows
 
+    def _hold(self, entry: ShardEntry) -> None:
+        """Read all of a shard's rows at once if that costs less than a second request."""
+        if not is_url(self.path):
+            return
+        assert self._file is not None
+        group = self._footer.metadata.row_group(entry.group)
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        start = min(chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks)
+        stop = max(
+            (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+            for chunk in chunks
+        )
+        if stop - start <= _HELD:
+            self._file.hold(start, stop)
+
     def _type_of(self, name: str) -> pa.DataType | None:
         place = self._footer.schema.get_field_index(name)
         return None if place < 0 else self._footer.schema.field(place).type
 
 
-def open_index(path: str, options: StorageOptions = ENVIRONMENT) -> IndexFile:
+def open_index(
+    path: str, options: StorageOptions = ENVIRONMENT, *, may_remember: bool = False
+) -> IndexFile:
     """Open the index of a part folder.
 
     Args:
         path: See `index_path`.
         options: How storage is accessed.
+        may_remember: Whether a server need not be asked again for an index that this process has
+            met: it may have been replaced since, which reading its rows notices.
 
     Raises:
         StorageError: It may not be read, which is not the same as its being absent.
         UnusableIndexError: It is not there, of another version, or damaged.
     """
-    state = state_of(path, options)
+    state = _met.get((path, options)) if may_remember else None
+    is_remembered = state is not None
+    if state is None:
+        state = state_of(path, options)
     if state is None:
         raise UnusableIndexError("not in its index", f"{path}: is not there")
     # A state that may hide a change is no reason to keep anything.
     read = _kept_footer if state.is_telling else _read_footer
-    return IndexFile(read(path, options, state), state, options)
+    footer = read(path, options, state)
+    if is_url(path) and state.is_telling:
+        _remember(path, options, state)
+    return IndexFile(footer, state, options, is_remembered=is_remembered)
+
+
+_met: dict[tuple[str, StorageOptions], TarState] = {}
+"""Remote indexes that this process has opened, the latest last."""
+
+
+def _remember(path: str, options: StorageOptions, state: TarState) -> None:
+    _met[path, options] = state
+    while len(_met) > _KEPT:
+        _met.pop(next(iter(_met)), None)
+
+
+def _forget(path: str, options: StorageOptions) -> None:
+    _met.pop((path, options), None)
 
 
 def _read_footer(path: str, options: StorageOptions, state: TarState) -> _Footer:
-    del state  # it only tells one version of the file from the next
     try:
-        source = _source_of(path, options)
-        try:
-            metadata, footer = read_footer(source)
-        finally:
-            source.close()
+        with closing(ArrowFile(path, options, state)) as file:
+            metadata, footer = read_footer(file.source)
         pairs = metadata.metadata or {}
         require_version(pairs, path=path)
         require_seal(footer)
@@ -185,31 +231,11 @@ def _read_footer(path: str, options: StorageOptions, state: TarState) -> _Footer
             summary=PartSummary.from_metadata(pairs),
         )
     except _DAMAGE as error:
+        _forget(path, options)
         raise _damaged(path, error) from error
 
 
 _kept_footer = lru_cache(maxsize=_KEPT)(_read_footer)
-
-
-def _source_of(path: str, options: StorageOptions) -> Any:
-    """Return the file for Arrow to read."""
-    if is_url(path):
-        return pa.PythonFile(as_file(_Ranges(open_file(path, options))), mode="r")
-    return pa.OSFile(local_path(path) if scheme_of(path) == "file" else path)
-
-
-class _Ranges:
-    """A file's ranges exactly as asked for: what Arrow reads needs no reading ahead."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    def __getitem__(self, index: slice, /) -> bytes:
-        start, stop, _ = index.indices(len(self))
-        return self._file.read(start, stop - start) if start < stop else b""
 
 
 def _damaged(path: str, error: BaseException) -> UnusableIndexError:

@@ -24,7 +24,15 @@ from daft_twinwds.shards.modalities import requested_columns
 from daft_twinwds.shards.open_leaf import OpenLeaf, open_leaves
 from daft_twinwds.shards.options import ENVIRONMENT, THE_REST, StorageOptions
 
-__all__ = ["Dataset", "Leaf", "Shard", "find_dataset"]
+__all__ = [
+    "Dataset",
+    "Leaf",
+    "Shard",
+    "find_dataset",
+    "read_leaf",
+    "require_known_columns",
+    "split_options",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +97,7 @@ def find_dataset(
     if on_missing not in get_args(OnMissing):
         raise ValueError(f"on_missing must be one of {get_args(OnMissing)}, got {on_missing!r}")
     wanted = requested_columns(modalities)
-    by_column, rest = _split_options(options)
+    by_column, rest = split_options(options)
     leaf_filter = LeafFilter.from_arguments(include, exclude, aspect_ratios)
     leaf_folders, strays = find_leaf_folders(path, leaf_filter, rest)
     skipped: Counter[str] = Counter()
@@ -100,19 +108,15 @@ def find_dataset(
     columns = tuple(opened[0].modalities)
     for leaf in opened[1:]:
         _require_same_columns(leaf, opened[0])
-    if unknown := by_column.keys() - set(columns):
-        raise ValueError(
-            f"options are given for {min(unknown)!r}; the columns are {list(columns)}, and "
-            f"{THE_REST!r} stands for the rest"
-        )
+    require_known_columns(by_column, columns)
     return Dataset(
-        leaves=tuple(_read_leaf(leaf, columns, on_missing, skipped) for leaf in opened),
+        leaves=tuple(read_leaf(leaf, columns, on_missing, skipped) for leaf in opened),
         modalities=columns,
         skipped=dict(skipped),
     )
 
 
-def _split_options(
+def split_options(
     options: StorageOptions | Mapping[str, StorageOptions] | None,
 ) -> tuple[dict[str, StorageOptions], StorageOptions]:
     """Return options by column, and those of everything else."""
@@ -120,6 +124,15 @@ def _split_options(
         return {}, options or ENVIRONMENT
     by_column = dict(options)
     return by_column, by_column.pop(THE_REST, ENVIRONMENT)
+
+
+def require_known_columns(options: Mapping[str, StorageOptions], columns: Sequence[str]) -> None:
+    """Raise ``ValueError`` where options are given for a column that is not there."""
+    if unknown := options.keys() - set(columns):
+        raise ValueError(
+            f"options are given for {min(unknown)!r}; the columns are {list(columns)}, and "
+            f"{THE_REST!r} stands for the rest"
+        )
 
 
 def _require_same_columns(leaf: OpenLeaf, first: OpenLeaf) -> None:
@@ -131,9 +144,20 @@ def _require_same_columns(leaf: OpenLeaf, first: OpenLeaf) -> None:
         )
 
 
-def _read_leaf(
-    leaf: OpenLeaf, columns: tuple[str, ...], on_missing: OnMissing, skipped: Counter[str]
+def read_leaf(
+    leaf: OpenLeaf, columns: Sequence[str], on_missing: OnMissing, skipped: Counter[str]
 ) -> Leaf:
+    """Return the shards of one leaf.
+
+    Args:
+        leaf: What is in it.
+        columns: Those of its modalities that are read, in order.
+        on_missing: See `find_dataset`.
+        skipped: Counts what is left out.
+
+    Raises:
+        LayoutError: A shard is missing in a modality, and ``on_missing="error"``.
+    """
     modalities = {column: leaf.modalities[column] for column in columns}
     folders = {column: modality.folder for column, modality in modalities.items()}
     # Of folders that cannot be listed nothing is known, so they are taken to have every tar.
@@ -159,15 +183,19 @@ def _read_leaf(
     kept = np.logical_and.reduce(present, axis=1) if on_missing == "skip" else somewhere
     _count_skipped(leaf.root, _NOWHERE, ~somewhere, names, skipped)
     _count_skipped(leaf.root, _INCOMPLETE, somewhere & ~kept, names, skipped)
+    absent = {
+        column: frozenset(names.filter(pa.array(kept & ~present[:, position])).to_pylist())
+        for position, column in enumerate(columns)
+    }
+    if not kept.all():
+        names = names.filter(pa.array(kept))
+        counts = None if counts is None else counts.filter(pa.array(kept))
     return Leaf(
         root=leaf.root,
         folders=folders,
-        names=names.filter(pa.array(kept)),
-        counts=None if counts is None else counts.filter(pa.array(kept)),
-        absent={
-            column: frozenset(names.filter(pa.array(kept & ~present[:, position])).to_pylist())
-            for position, column in enumerate(columns)
-        },
+        names=names,
+        counts=counts,
+        absent=absent,
         options={
             column: modality.place.options
             for column, modality in modalities.items()

@@ -4,7 +4,6 @@ A manifest of a million tars is tens of megabytes of JSON, so its names and coun
 module as Arrow arrays, never as Python objects.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.manifest_json import ManifestContent, parse_manifest, parse_object
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.storage import open_file
 
@@ -51,6 +51,8 @@ class Manifest:
     """Tar paths relative to a modality's folder, distinct, in the file's order (``data_list``)."""
     counts: pa.Int64Array | None
     """Samples per tar; ``None`` where the file has neither counts nor a chunk size."""
+    has_counts: bool
+    """Whether the file states `counts` itself; else they are made from its chunk size."""
     total: int
     """Samples in all tars; not necessarily the sum of `counts`."""
 
@@ -83,87 +85,53 @@ def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
     Source:
         ``wdinfo.json`` as written by PiD's ``scripts/sharding_wds.py``.
     """
-    path, content = _load(path, options)
-    modalities = _strings(content, "data_keys", path)
-    _check_paths(modalities, _RELATIVE, where=f"{path}: data_keys", rule=_FOLDER_RULE)
-    names = _strings(content, "data_list", path)
-    _check_paths(names, _TAR, where=f"{path}: data_list", rule=_TAR_RULE)
-    root = content.get("root")
-    if root is not None and not isinstance(root, str):
-        raise LayoutError(f"{path}: root is {root!r}; expected a string")
-    total = _count(_required(content, "total_key_count", path), f"{path}: total_key_count")
+    path, data = _read(path, options)
+    content = parse_manifest(data, path)
+    _check_paths(content.modalities, _RELATIVE, where=f"{path}: data_keys", rule=_FOLDER_RULE)
+    _check_paths(content.names, _TAR, where=f"{path}: data_list", rule=_TAR_RULE)
     return Manifest(
         path=path,
-        root=root,
-        modalities=tuple(modalities.to_pylist()),
-        names=names,
-        counts=_counts(content, path=path, num_tars=len(names), total=total),
-        total=total,
+        root=content.root,
+        modalities=tuple(content.modalities.to_pylist()),
+        names=content.names,
+        counts=_counts(content, path),
+        has_counts=content.counts is not None,
+        total=content.total,
     )
 
 
-def _load(path: str, options: StorageOptions) -> tuple[str, dict[str, Any]]:
+def load_content(path: str, options: StorageOptions = ENVIRONMENT) -> tuple[str, dict[str, Any]]:
+    """Return a manifest's path, as messages show it, and its keys as they are, unchecked.
+
+    Raises:
+        LayoutError: It is too large, or no JSON object.
+        StorageError: It cannot be opened or read.
+    """
+    path, data = _read(path, options)
+    return path, parse_object(data, path)
+
+
+def _read(path: str, options: StorageOptions) -> tuple[str, bytes]:
     with open_file(path, options) as file:
-        path = file.path
         if len(file) > MAX_BYTES:
             raise LayoutError(
-                f"{path}: {len(file):,} bytes, more than {MAX_BYTES:,}; a manifest of this size is "
-                "not read, split the dataset into several leaves"
+                f"{file.path}: {len(file):,} bytes, more than {MAX_BYTES:,}; a manifest of this "
+                "size is not read, split the dataset into several leaves"
             )
-        data = file.read(0, len(file))
-    try:
-        content = json.loads(data.decode("utf-8-sig"))
-    # A number of too many digits is a bare ValueError, as are bad UTF-8 and bad JSON.
-    except (ValueError, RecursionError) as error:
-        raise LayoutError(
-            f"{path}: not valid JSON in UTF-8 ({error}); write or copy the manifest again"
-        ) from error
-    if not isinstance(content, dict):
-        raise LayoutError(
-            f"{path}: a JSON {type(content).__name__} was found; expected an object with the keys "
-            "data_keys, data_list and total_key_count"
-        )
-    return path, content
-
-
-def _required(content: dict[str, Any], key: str, path: str) -> Any:
-    if key not in content:
-        raise LayoutError(
-            f"{path}: key {key!r} is missing, found {sorted(content)[:10]}; expected a wdinfo.json "
-            "with data_keys, data_list and total_key_count"
-        )
-    return content[key]
-
-
-def _list(content: dict[str, Any], key: str, path: str) -> list[Any]:
-    value = _required(content, key, path)
-    if not isinstance(value, list):
-        raise LayoutError(f"{path}: {key} is of type {type(value).__name__}; expected a list")
-    return value
-
-
-def _strings(content: dict[str, Any], key: str, path: str) -> pa.StringArray:
-    values = _list(content, key, path)
-    for position, value in enumerate(values):
-        if not isinstance(value, str):
-            raise LayoutError(f"{path}: {key}[{position}] is {value!r}; expected a string")
-    try:
-        return pa.array(values, pa.string())
-    except UnicodeEncodeError as error:
-        raise LayoutError(
-            f"{path}: {key} holds {error.object!r}, which has half of a surrogate pair; "
-            "expected Unicode text"
-        ) from error
+        return file.path, file.read(0, len(file))
 
 
 def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str) -> None:
     good = pc.match_substring_regex(values, rf"^(?:{pattern})$")
-    bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
-    if len(bad):
+    if not pc.all(good).as_py():
+        bad = np.flatnonzero(~np.asarray(good))
         raise LayoutError(
             f"{where}[{bad[0]}] is {values[bad[0]].as_py()!r}; expected {rule}; "
             f"correct the manifest ({len(bad)} such entries)"
         )
+    # Names in order, as most writers list them, are distinct; a hash table of all costs more.
+    if pc.all(pc.less(values[:-1], values[1:])).as_py():
+        return
     if pc.count_distinct(values).as_py() < len(values):
         occurrences = pc.value_counts(values)
         twice = occurrences.filter(pc.greater(occurrences.field("counts"), 1))
@@ -173,37 +141,20 @@ def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str)
         )
 
 
-def _is_count(value: Any) -> bool:
-    # bool is an int to Python, not to a reader of manifests.
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _count(value: Any, where: str) -> int:
-    if not _is_count(value):
-        raise LayoutError(f"{where} is {value!r}; expected a whole number of samples, 0 or more")
-    return int(value)
-
-
-def _counts(
-    content: dict[str, Any], *, path: str, num_tars: int, total: int
-) -> pa.Int64Array | None:
-    if content.get("data_list_key_count") is None:
-        if content.get("chunk_size") is None:
+def _counts(content: ManifestContent, path: str) -> pa.Int64Array | None:
+    num_tars = len(content.names)
+    if content.counts is None:
+        if content.chunk_size is None:
             return None
-        chunk = _count(content["chunk_size"], f"{path}: chunk_size")
-        # Python's integers: num_tars * chunk may pass 2**63.
-        full, rest = divmod(total, chunk) if chunk else (0, 0)
+        # Python's integers: num_tars * chunk_size may pass 2**63.
+        full, rest = divmod(content.total, content.chunk_size) if content.chunk_size else (0, 0)
         counts = np.zeros(num_tars, np.int64)
-        counts[:full] = chunk
+        counts[:full] = content.chunk_size
         counts[full : full + 1] = rest
         return pa.array(counts)
-    values = _list(content, "data_list_key_count", path)
-    if len(values) != num_tars:
+    if len(content.counts) != num_tars:
         raise LayoutError(
-            f"{path}: {num_tars} tars in data_list and {len(values)} counts in "
+            f"{path}: {num_tars} tars in data_list and {len(content.counts)} counts in "
             "data_list_key_count; expected as many; correct the manifest"
         )
-    for position, value in enumerate(values):
-        if not _is_count(value):
-            _count(value, f"{path}: data_list_key_count[{position}]")
-    return pa.array(values, pa.int64())
+    return content.counts

@@ -35,6 +35,8 @@ class Modality:
     place: Place
     tars: pa.StringArray | None
     """Paths of the tars in it, relative to it; ``None`` where folders cannot be listed."""
+    is_missing: bool = False
+    """Whether its folder is not there although it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ def open_leaves(
     leaves: Sequence[LeafFolder],
     wanted: Mapping[str, str] | None,
     options: Mapping[str, StorageOptions],
+    *,
+    require_folders: bool = True,
 ) -> list[OpenLeaf]:
     """Look into leaves.
 
@@ -58,6 +62,7 @@ def open_leaves(
         leaves: Where they are.
         wanted: Column -> folder; ``None`` for all that a leaf has.
         options: Column -> how its modality is accessed, where not as the rest is.
+        require_folders: Whether a modality that is not there is an error; else it is marked.
 
     Raises:
         LayoutError: A manifest is wrong, or a modality is not there.
@@ -65,7 +70,7 @@ def open_leaves(
     """
 
     def look_into(leaf: LeafFolder) -> OpenLeaf:
-        return _open_leaf(leaf, wanted, options)
+        return _open_leaf(leaf, wanted, options, require_folders=require_folders)
 
     if len(leaves) < 2 or leaves[0].place.path.startswith("/"):
         return [look_into(leaf) for leaf in leaves]
@@ -75,7 +80,11 @@ def open_leaves(
 
 
 def _open_leaf(
-    leaf: LeafFolder, wanted: Mapping[str, str] | None, options: Mapping[str, StorageOptions]
+    leaf: LeafFolder,
+    wanted: Mapping[str, str] | None,
+    options: Mapping[str, StorageOptions],
+    *,
+    require_folders: bool,
 ) -> OpenLeaf:
     root, tree = leaf.root, leaf.place.tree
     manifest = _manifest_of(leaf) if leaf.has_manifest else None
@@ -91,12 +100,14 @@ def _open_leaf(
         is_declared = manifest is not None and folder in manifest.modalities
         is_empty = manifest is not None and len(manifest.names) == 0
         can_lack = not place.tree.can_list or (is_declared and is_empty)
-        if not can_lack and place.tree.kind_of(place.path) != "folder":
+        is_missing = not can_lack and place.tree.kind_of(place.path) != "folder"
+        if is_missing and require_folders:
             raise _missing_modality(leaf, folder, place)
         modalities[column] = Modality(
             folder=place.path if has_own_root(folder) else folder,
             place=place,
             tars=list_tars(place.tree, place.path) if place.tree.can_list else None,
+            is_missing=is_missing,
         )
     return OpenLeaf(root=root, manifest=manifest, modalities=modalities)
 

@@ -31,13 +31,19 @@ class RemoteFile:
     a time.
     """
 
-    def __init__(self, url: str, options: StorageOptions) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: StorageOptions,
+        *,
+        version: tuple[int, str | None] | None = None,
+    ) -> None:
         self._options = options.with_secrets_of(url)
         self._url = Url.parse(url)
         self._source: Source = source_of(self._url, self._options)
         self.path = str(self._url)
         """The URL without what is secret in it, for messages."""
-        self._version: tuple[int, str | None] | None = None
+        self._version = version
         self._head = bytearray()
         self._window = b""
         self._window_start = 0

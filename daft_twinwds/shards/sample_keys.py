@@ -1,52 +1,96 @@
 """PiD's index mode: a Parquet file whose first column lists the keys to read, in order."""
 
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.arrow_file import ArrowFile
+from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
+from daft_twinwds.shards.tar_state import TarState, state_of
+from daft_twinwds.shards.urls import shown
 
-__all__ = ["load_sample_keys"]
+__all__ = ["SampleKeys"]
 
 
-def load_sample_keys(path: str) -> Mapping[str, int]:
-    """Return key -> rank from a ``sample_keys`` file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleKeys:
+    """One version of a ``sample_keys`` file; a plain value that travels to where shards are read."""
 
-    The mapping is kept per process until the file changes, as every shard asks for it.
+    path: str
+    """Absolute path, or a URL without what is secret in it."""
+    state: TarState
+    options: StorageOptions
 
-    Args:
-        path: Parquet file. Only its first column is read: strings, a key each, as they stand in
-            ``__key__``. A key that is listed again keeps its first rank.
+    @classmethod
+    def find(cls, path: str, options: StorageOptions = ENVIRONMENT) -> Self:
+        """Look for a file, and read it.
 
-    Raises:
-        StorageError: The file cannot be read.
-        LayoutError: It is no Parquet file, or its first column holds no strings, or a null.
-    """
-    try:
-        state = Path(path).stat()
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be read ({error.strerror}); expected a Parquet file of sample keys; "
-            "check sample_keys"
-        ) from error
-    return _load(path, state.st_mtime_ns, state.st_size)
+        Args:
+            path: Parquet file, an absolute local path or a URL. Only its first column is read:
+                strings, a key each, as they stand in ``__key__``.
+            options: How it is accessed.
+
+        Raises:
+            StorageError: It is not there, or cannot be read.
+            LayoutError: It is no Parquet file, or its first column holds no strings, or a null.
+        """
+        options = options.with_secrets_of(path)
+        path = shown(path)
+        state = state_of(path, options)
+        if state is None:
+            raise StorageError(
+                f"{path}: was not found; expected a Parquet file of sample keys; check sample_keys"
+            )
+        found = cls(path=path, state=state, options=options)
+        found.ranks()
+        return found
+
+    def ranks(self) -> Mapping[str, int]:
+        """Return key -> rank; a key that is listed again keeps its first rank.
+
+        A process reads the file once, however many shards ask, so that no query mixes two
+        versions of it.
+
+        Raises:
+            StorageError: It cannot be read, or is no longer the one that was found.
+            LayoutError: It is damaged.
+        """
+        return _ranks(self)
 
 
 @lru_cache(maxsize=4)
-def _load(path: str, mtime_ns: int, size: int) -> Mapping[str, int]:
-    del mtime_ns, size  # they only tell one state of the file from the next
+def _ranks(keys: SampleKeys) -> Mapping[str, int]:
+    column = _first_column(keys)
+    if state_of(keys.path, keys.options) != keys.state:
+        raise StorageError(
+            f"{keys.path}: has changed since read_twin_webdataset was called; expected the same "
+            "sample keys for all shards; call it again"
+        )
+    ranks: dict[str, int] = {}
+    for rank, key in enumerate(column.to_pylist()):
+        ranks.setdefault(key, rank)
+    return ranks
+
+
+def _first_column(keys: SampleKeys) -> pa.ChunkedArray:
     try:
-        with pq.ParquetFile(path) as file:
+        with (
+            closing(ArrowFile(keys.path, keys.options)) as opened,
+            pq.ParquetFile(opened.source) as file,
+        ):
             names = file.schema_arrow.names
             column = file.read(columns=names[:1]).column(0) if names else None
         if column is not None:
             column.validate(full=True)  # reading checks no text for being UTF-8
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise LayoutError(
-            f"{path}: not a readable Parquet file ({error}); expected one whose first column "
+            f"{keys.path}: not a readable Parquet file ({error}); expected one whose first column "
             "lists sample keys"
         ) from error
     if column is None or not (
@@ -54,13 +98,11 @@ def _load(path: str, mtime_ns: int, size: int) -> Mapping[str, int]:
     ):
         found = "no column" if column is None else f"{names[0]!r} of type {column.type}"
         raise LayoutError(
-            f"{path}: the first column is {found}; expected strings, one sample key per row"
+            f"{keys.path}: the first column is {found}; expected strings, one sample key per row"
         )
     if column.null_count:
         raise LayoutError(
-            f"{path}: {names[0]!r} holds {column.null_count} nulls; expected a key in every row"
+            f"{keys.path}: {names[0]!r} holds {column.null_count} nulls; expected a key in every "
+            "row"
         )
-    ranks: dict[str, int] = {}
-    for rank, key in enumerate(column.to_pylist()):
-        ranks.setdefault(key, rank)
-    return ranks
+    return column

@@ -1,7 +1,7 @@
 """The members of one tar, by sample key."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,18 @@ from daft_twinwds.errors import AlignmentError, TarFormatError
 from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar import Members, read_members
 
-__all__ = ["BadKey", "KeySplit", "Samples", "read_samples", "split_name"]
+__all__ = [
+    "DUPLICATE",
+    "NO_SUFFIX",
+    "BadKey",
+    "KeySplit",
+    "NameFault",
+    "Samples",
+    "all_samples",
+    "name_faults",
+    "read_samples",
+    "split_name",
+]
 
 KeySplit = Literal["last", "first"]
 
@@ -28,6 +39,18 @@ class BadKey(NamedTuple):
     """What it is counted as."""
     message: str
     """Where it is, what was found, what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFault:
+    """Why some members of a tar make no sample."""
+
+    reason: str
+    """`NO_SUFFIX` or `DUPLICATE`."""
+    places: list[int]
+    """The member without a suffix, or all that hold one key."""
+    message: str
+    """Where they are, what was found, what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +165,25 @@ def read_samples(
     # Some members at the beginning are no reason to read a small file whole.
     data = file.data() if limit is None else file
     members = read_members(data, path=file.path, strict=strict, limit=limit)
-    return _to_samples(members, path=file.path, key_split=key_split, strict=strict, read=file.read)
+    samples = all_samples(members, path=file.path, key_split=key_split)
+    faults = list(name_faults(samples))
+    if not faults:
+        return samples
+    if strict:
+        raise AlignmentError(faults[0].message)
+    return _without_faults(samples, faults, read=file.read)
 
 
-def _to_samples(
-    members: Members,
-    *,
-    path: str,
-    key_split: KeySplit,
-    strict: bool,
-    read: Callable[[int, int], bytes],
-) -> Samples:
+def all_samples(members: Members, *, path: str, key_split: KeySplit) -> Samples:
+    """Give every member its key, those that have a `NameFault` included.
+
+    Args:
+        members: Of one tar.
+        path: The tar, for messages.
+        key_split: See `split_name`.
+    """
     keys, suffixes = _split_names(members.names, key_split)
-    samples = Samples(
+    return Samples(
         path=path,
         keys=keys,
         names=members.names,
@@ -164,49 +193,67 @@ def _to_samples(
         fault=members.fault,
         notes=members.notes,
     )
-    if "" in samples.suffixes:
-        bare = [number for number, suffix in enumerate(suffixes) if not suffix]
-        if strict:
-            number = bare[0]
-            raise AlignmentError(
-                f"{path}: member {members.names[number]!r} at byte "
-                f"{members.positions[number]} has no suffix; expected names like 'id_0.jpg'; "
-                "remove it, or pass on_error='skip'"
-            )
-        samples = samples.without(set(bare), notes={NO_SUFFIX: len(bare)})
-    if len(set(samples.keys)) != len(samples.keys):
-        samples = _resolve_duplicates(samples, strict=strict, read=read)
-    return samples
 
 
-def _resolve_duplicates(
-    samples: Samples, *, strict: bool, read: Callable[[int, int], bytes]
+def name_faults(samples: Samples) -> Iterator[NameFault]:
+    """Yield what is wrong with the names of a tar's members: first no suffix, then doubled keys.
+
+    Args:
+        samples: What `all_samples` returned.
+    """
+    bare = _bare_places(samples)
+    for place in bare:
+        message = (
+            f"{samples.path}: member {samples.names[place]!r} at byte "
+            f"{samples.positions[place]} has no suffix; expected names like 'id_0.jpg'; "
+            "remove it, or pass on_error='skip'"
+        )
+        yield NameFault(reason=NO_SUFFIX, places=[place], message=message)
+    if len(set(samples.keys)) == len(samples.keys):
+        return
+    places_of: dict[str, list[int]] = {}
+    for place, key in enumerate(samples.keys):
+        if place not in bare:
+            places_of.setdefault(key, []).append(place)
+    for key, places in places_of.items():
+        if len(places) > 1:
+            message = _doubled_message(samples, key, places)
+            yield NameFault(reason=DUPLICATE, places=places, message=message)
+
+
+def _bare_places(samples: Samples) -> dict[int, None]:
+    if "" not in samples.suffixes:
+        return {}
+    places = range(len(samples.keys))
+    return dict.fromkeys(place for place in places if not samples.suffix_of(place))
+
+
+def _doubled_message(samples: Samples, key: str, places: list[int]) -> str:
+    shown = " and ".join(
+        f"{samples.names[place]!r} at byte {samples.positions[place]}" for place in places[:4]
+    )
+    return (
+        f"{samples.path}: key {key!r} is held by {len(places)} members, {shown}; expected "
+        "one member per key; remove the others, or pass on_error='skip'"
+    )
+
+
+def _without_faults(
+    samples: Samples, faults: list[NameFault], *, read: Callable[[int, int], bytes]
 ) -> Samples:
-    rows_of: dict[str, list[int]] = {}
-    for number, key in enumerate(samples.keys):
-        rows_of.setdefault(key, []).append(number)
-
     dropped: set[int] = set()
     counts: Counter[str] = Counter()
     bad: dict[str, BadKey] = {}
-    for key, rows in rows_of.items():
-        if len(rows) == 1:
-            continue
-        places = " and ".join(
-            f"{samples.names[row]!r} at byte {samples.positions[row]}" for row in rows[:4]
-        )
-        message = (
-            f"{samples.path}: key {key!r} is held by {len(rows)} members, {places}; expected "
-            "one member per key; remove the others, or pass on_error='skip'"
-        )
-        if strict:
-            raise AlignmentError(message)
-        if _same_bytes(samples, rows, read):
-            dropped.update(rows[1:])
-            counts[SURPLUS] += len(rows) - 1
+    for fault in faults:
+        if fault.reason == NO_SUFFIX:
+            dropped.update(fault.places)
+            counts[NO_SUFFIX] += 1
+        elif _same_bytes(samples, fault.places, read):
+            dropped.update(fault.places[1:])
+            counts[SURPLUS] += len(fault.places) - 1
         else:
-            dropped.update(rows)
-            bad[key] = BadKey(DUPLICATE, message)
+            dropped.update(fault.places)
+            bad[samples.keys[fault.places[0]]] = BadKey(DUPLICATE, fault.message)
     return samples.without(dropped, bad=bad, notes=counts)
 
 

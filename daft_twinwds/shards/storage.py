@@ -74,7 +74,12 @@ class File(Bytes, Protocol):
         """
 
 
-def open_file(path: str, options: StorageOptions = ENVIRONMENT) -> File:
+def open_file(
+    path: str,
+    options: StorageOptions = ENVIRONMENT,
+    *,
+    version: tuple[int, str | None] | None = None,
+) -> File:
     """Open a local path or URL.
 
     Of a remote file nothing is asked yet, so that a missing one is found by the first read.
@@ -83,6 +88,8 @@ def open_file(path: str, options: StorageOptions = ENVIRONMENT) -> File:
         path: An absolute local path, ``file://`` or any other URL. HTTP URLs are percent-encoded
             and may have a query, all others are literal.
         options: Credentials, endpoints, timeouts and retries.
+        version: Size and tag that a remote file must have, where they are known; reading another
+            version is an error.
 
     Raises:
         MissingDependencyError: The scheme's package is not installed.
@@ -93,7 +100,7 @@ def open_file(path: str, options: StorageOptions = ENVIRONMENT) -> File:
         # Importing the clients takes some hundred milliseconds, which local data need not pay.
         from daft_twinwds.shards.remote import RemoteFile
 
-        return RemoteFile(path, options)
+        return RemoteFile(path, options, version=version)
     return LocalFile(local_path(path) if scheme_of(path) == "file" else path)
 
 

@@ -34,6 +34,11 @@ class Members:
     """Bytes of each payload, int64, shape ``(len(names),)``."""
     fault: TarFormatError | None
     """Where reading stopped; only with ``strict=False``."""
+    bad_names: tuple[TarFormatError, ...]
+    """Errors of members left out for names that are not UTF-8, at most `MAX_BAD_NAMES`; only with
+    ``strict=False``."""
+    end: int | None
+    """Byte offset of the end marker, or of where it should be; None if it was not reached."""
     notes: Mapping[str, int]
     """How often something odd was met that is no fault.
 
@@ -121,6 +126,8 @@ def _with_links(walk: Walk, fault: TarFormatError | None, limit: int | None) -> 
         positions=np.array((positions + walk.positions[span])[:limit], dtype=np.int64),
         sizes=np.array((sizes + walk.sizes[span])[:limit], dtype=np.int64),
         fault=fault,
+        bad_names=tuple(walk.bad_names),
+        end=walk.end,
         notes=notes,
     )
 

@@ -28,6 +28,9 @@ from daft_twinwds.shards.tar_plain import read_plain_run
 
 MAX_EXTENSION_HEADER = 1 << 20
 """Bytes that a long name, or the pax records of one member, may take."""
+BAD_NAMES = "names that are not UTF-8"
+MAX_BAD_NAMES = 1000
+"""Members with unreadable names of which an error is kept; the others are only counted."""
 
 _RECORD_SIZE = 20 * BLOCK  # GNU tar rounds an archive up to this, so an empty one is no longer
 _CHUNK = 1 << 20
@@ -71,8 +74,12 @@ class Walk:
         self.sizes: list[int] = []
         self.links: list[Link] = []
         self.notes: Counter[str] = Counter()
+        self.bad_names: list[TarFormatError] = []
+        """Of members left out for their names, the first `MAX_BAD_NAMES`."""
         self.ended = False
         """Whether the end of the tar was reached."""
+        self.end: int | None = None
+        """Byte offset of the end marker, or of where it should be, once that was reached."""
         self._data = data
         self._length = len(data)
         self._path = path
@@ -150,7 +157,9 @@ class Walk:
             end = self.positions[count - 1] + self.sizes[count - 1]
             files = "1 file" if count == 1 else f"{count} files"
             sound = f"sound up to byte {end}, after {files}"
-        return TarFormatError(f"{self._path}: byte {offset}: {found}; {sound}; {cure}")
+        error = TarFormatError(f"{self._path}: byte {offset}: {found}; {sound}; {cure}")
+        error.offset = offset
+        return error
 
     def _bad_header(self, offset: int, block: bytes, how: str) -> TarFormatError:
         # The name may be nonsense as well, but most often it tells what to look for.
@@ -247,10 +256,13 @@ class Walk:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
+            found = f"the name {_shown(raw)} is not UTF-8"
+            fault = self.error_at(offset, found, "rename the file and " + _PACK_AGAIN)
             if self._strict:
-                found = f"the name {_shown(raw)} is not UTF-8"
-                raise self.error_at(offset, found, "rename the file and " + _PACK_AGAIN) from error
-            self.notes["names that are not UTF-8"] += 1
+                raise fault from error
+            self.notes[BAD_NAMES] += 1
+            if len(self.bad_names) < MAX_BAD_NAMES:
+                self.bad_names.append(fault)
             return None
 
     # Extension headers: they stand before a member and overrule its own header.
@@ -313,7 +325,7 @@ class Walk:
             found = f"the tar is cut at byte {self._length}, inside the header here"
             raise self.error_at(offset, found, _COPY_AGAIN)
         self.notes["no end marker"] = 1
-        self.ended = True
+        self.ended, self.end = True, offset
 
     def _end_with_marker(self, offset: int) -> int:
         self._refuse_lone_extension()
@@ -325,7 +337,7 @@ class Walk:
             if offset == 0:
                 raise self._zeroed()
             self.notes["bytes after the end marker"] = 1
-        self.ended = True
+        self.ended, self.end = True, offset
         return offset
 
     def _shrunk(self) -> StorageError:

@@ -9,13 +9,13 @@ import os
 import re
 from collections.abc import Iterable
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Final, Protocol, Self
 from zlib import adler32
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.tar_header import BLOCK, is_sidecar
 
-__all__ = ["LONGEST_NAME", "TarWriter", "member_header", "name_fault", "tar_size"]
+__all__ = ["LONGEST_NAME", "TarWriter", "Writable", "member_header", "name_fault", "tar_size"]
 
 LONGEST_NAME: Final = 4095
 """Bytes of a member's name; no longer path can be opened on Linux."""
@@ -102,6 +102,13 @@ def tar_size(members: Iterable[tuple[str, int]]) -> int:
     return size + -size % _RECORD
 
 
+class Writable(Protocol):
+    """What bytes are written to, one after another."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take all of the bytes; return how many they are."""
+
+
 class TarWriter:
     """Writes one tar, member by member, to a file that is open at position 0.
 
@@ -115,7 +122,7 @@ class TarWriter:
     is not checked. The end is written when the block ends without an error.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Writable) -> None:
         self._file = file
         self._position = 0
 
@@ -173,6 +180,49 @@ class TarWriter:
         finally:
             os.close(descriptor)
         self._end(size)
+
+    def add_pieces(self, name: str, pieces: Iterable[bytes], *, size: int) -> None:
+        """Add a member whose bytes come one piece after another.
+
+        Args:
+            name: The member's.
+            pieces: Its bytes.
+            size: How many they are, which stands in the tar before the first of them.
+
+        Raises:
+            StorageError: They are fewer or more than that.
+            ValueError: `name_fault` finds the name unfit.
+            OSError: The tar cannot be written to.
+        """
+        self._begin(name, size)
+        written = 0
+        for piece in pieces:
+            written += len(piece)
+            if written > size:
+                break
+            self._file.write(piece)
+        if written != size:
+            raise StorageError(
+                f"member {name!r}: {'more' if written > size else 'fewer'} bytes than the {size} "
+                "that it was to have; expected data that nobody writes to; write again"
+            )
+        self._end(size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole tar if it ended now, or as it has ended."""
+        end = self._position + _END_MARKER
+        return end + -end % _RECORD
+
+    def size_with(self, name: str, size: int) -> int:
+        """Return the bytes of the whole tar if it ended after one more member.
+
+        Args:
+            name: The member's, one that `name_fault` finds nothing wrong with.
+            size: Bytes of its payload.
+        """
+        end = self._position + len(member_header(name, size)) + size + -size % BLOCK + _END_MARKER
+        return end + -end % _RECORD
 
     def _begin(self, name: str, size: int) -> None:
         fault = name_fault(name)

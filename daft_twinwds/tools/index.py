@@ -1,22 +1,18 @@
 """Builds the index of a data set, or checks it: ``index``."""
 
-import fcntl
 import os
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.errors import StorageError
+from daft_twinwds.query._daft import runs_on_ray
 from daft_twinwds.query.index_build import states_of
 from daft_twinwds.query.io_options import AnyConfig, storage_options
 from daft_twinwds.shards.dataset import Leaf, Shard
-from daft_twinwds.shards.index_file import IndexFile, open_index
+from daft_twinwds.shards.index_file import open_index
 from daft_twinwds.shards.index_format import (
-    INDEX_FOLDER,
     PartSummary,
     UnusableIndexError,
     file_name,
@@ -27,17 +23,16 @@ from daft_twinwds.shards.layout import find_dataset
 from daft_twinwds.shards.modalities import has_own_root
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.samples import KeySplit
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
-from daft_twinwds.tools.index_part import BuiltPart, PartBuild, holds
-from daft_twinwds.tools.index_report import IndexProgress, IndexReport
+from daft_twinwds.shards.urls import is_url
+from daft_twinwds.tools.index_cluster import run_on_cluster
+from daft_twinwds.tools.index_part import PartJob, holds
+from daft_twinwds.tools.index_place import absolute, index_folder, remove_others
+from daft_twinwds.tools.index_report import IndexProgress, IndexReport, PartOutcome
 from daft_twinwds.train.batches import available_cpus
 
 __all__ = ["IndexProgress", "IndexReport", "build_index"]
 
 PathLike = str | os.PathLike[str]
-
-_STAGE = ".stage"
-_LOCK = ".lock"
 
 
 def build_index(  # noqa: PLR0913  # the public function holds all defaults
@@ -50,6 +45,7 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
     exclude: str | Sequence[str] | None = None,
     aspect_ratios: Sequence[str] | None = None,
     io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
+    output: PathLike | None = None,
     check: bool = False,
     workers: int | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
@@ -77,9 +73,13 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
         exclude: As in `read_twin_webdataset`.
         aspect_ratios: As in `read_twin_webdataset`.
         io_config: As in `read_twin_webdataset`.
+        output: Folder or URL to put ``.twin_index`` into in place of the data set's root; whoever
+            keeps the data set puts it beside the tars then. A web server's can only be built so.
         check: Write nothing, and only find out whether the index that is there holds for every
             shard, and is undamaged.
-        workers: Threads; the CPUs of this process by default.
+        workers: Threads; the CPUs of this process by default. On Daft's Ray runner each node
+            has as many, part folders are indexed side by side, and all nodes must reach the data
+            and the output under the same paths.
         progress: Called from this thread after each shard.
 
     Returns:
@@ -90,7 +90,8 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
         LayoutError: The folders or manifests do not make a data set, or it is being indexed by
             another process.
         StorageError: The data set cannot be listed, or the index not written.
-        ValueError: An argument is none of those that it can be.
+        ValueError: An argument is none of those that it can be, or there is one output for
+            several leaves.
     """
     if key_split not in ("last", "first"):
         raise ValueError(f"key_split must be 'last' or 'first', got {key_split!r}")
@@ -106,8 +107,15 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
         on_missing="null",
         options=options,
     )
+    if output is not None and len(dataset.leaves) > 1:
+        raise ValueError(
+            f"output is one folder, for {len(dataset.leaves)} leaves, as {dataset.leaves[0].root} "
+            f"and {dataset.leaves[1].root}; index them one by one"
+        )
     build = _Build(
         total=len(dataset),
+        output=None if output is None else absolute(output),
+        workers=workers,
         head=PartSummary(key_split=key_split, folders=(), has_texts=text),
         progress=progress or (lambda _: None),
     )
@@ -129,6 +137,8 @@ class _Build:
     """One call of `build_index`."""
 
     total: int
+    output: str | None
+    workers: int | None
     head: PartSummary
     progress: Callable[[IndexProgress], None]
     done: int = 0
@@ -157,70 +167,76 @@ class _Build:
     def run(self, leaf: Leaf, executor: ThreadPoolExecutor) -> None:
         """Index one leaf."""
         head = replace(self.head, folders=tuple(leaf.folders.values()))
-        with _index_folder(leaf.root) as (folder, stage):
+        root, options = self._place_for(leaf)
+        with index_folder(root) as (folder, stage):
             parts = _parts_of(leaf)
-            for shards in parts.values():
-                path = index_path(leaf.root, shards[0].name)
-                with ExitStack() as stack:
-                    build = PartBuild(
-                        path=path,
-                        shards=shards,
-                        folders=leaf.folders,
-                        head=head,
-                        stage=stage,
-                        options=_options_of(leaf),
-                        old=_usable(path, head, _options_of(leaf), stack),
-                    )
-                    self._run_part(build, executor)
+            jobs = [
+                PartJob(
+                    path=index_path(root, shards[0].name),
+                    shards=shards,
+                    folders=leaf.folders,
+                    head=head,
+                    stage=stage,
+                    options=options,
+                )
+                for shards in parts.values()
+            ]
+            if runs_on_ray():
+                for outcome in run_on_cluster(jobs, workers=self.workers):
+                    for shard in outcome.shards:
+                        self._step(shard.url, shard.is_read)
+                    self._take(outcome)
+            else:
+                for job in jobs:
+                    self._take(job.run(executor, lambda shard, read: self._step(shard.url, read)))
             if folder is not None:
-                _remove_others(folder, {file_name(part) for part in parts})
+                remove_others(folder, {file_name(part) for part in parts})
 
-    def _run_part(self, build: PartBuild, executor: ThreadPoolExecutor) -> None:
-        futures = build.start(executor)
-        for future in as_completed(futures):
-            found = future.result()
-            self._step(found.shard, is_read=found.is_read)
-        self._take(build.finish([future.result() for future in futures], executor))
+    def _place_for(self, leaf: Leaf) -> tuple[str, StorageOptions]:
+        """Return where the index goes, and how that is accessed."""
+        if self.output is None:
+            return leaf.root, _options_of(leaf)
+        return self.output, _options_of(leaf) if is_url(self.output) else ENVIRONMENT
 
-    def _step(self, shard: Shard, *, is_read: bool) -> None:
+    def _step(self, shard: str, is_read: bool) -> None:
         self.done += 1
-        self.progress(
-            IndexProgress(done=self.done, total=self.total, shard=shard.url, is_read=is_read)
-        )
+        self.progress(IndexProgress(done=self.done, total=self.total, shard=shard, is_read=is_read))
 
-    def _take(self, part: BuiltPart) -> None:
+    def _take(self, part: PartOutcome) -> None:
         self.num_written += part.is_written
-        for item in part.found:
-            self.num_read += item.is_read
-            self.unreadable_pictures += item.unreadable_pictures
-            if item.failure is not None:
-                self.failed[item.shard.url] = item.failure
-                continue
-            entry = part.entries[item.shard.name]
-            self.num_rows += entry.num_rows
-            if entry.fault is not None:
-                self.not_indexed[item.shard.url] = entry.fault
-            for tar in entry.tars.values():
-                if tar is not None and tar.text_fault is not None:
-                    self.texts_left_out[item.shard.url] = tar.text_fault
+        for shard in part.shards:
+            self.num_read += shard.is_read
+            self.num_rows += shard.num_rows
+            self.unreadable_pictures += shard.unreadable_pictures
+            for outcome, where in (
+                (shard.failure, self.failed),
+                (shard.not_indexed, self.not_indexed),
+                (shard.text_left_out, self.texts_left_out),
+            ):
+                if outcome is not None:
+                    where[shard.url] = outcome
 
     def check(self, leaf: Leaf, executor: ThreadPoolExecutor) -> None:
         """Find out which entries of one leaf hold."""
         head = replace(self.head, folders=tuple(leaf.folders.values()))
         shards = [shard for shards in _parts_of(leaf).values() for shard in shards]
-        futures = {executor.submit(_fault_of, shard, leaf, head): shard for shard in shards}
+        place = self._place_for(leaf)
+        futures = {executor.submit(_fault_of, shard, leaf, head, place): shard for shard in shards}
         for future in as_completed(futures):
             num_rows, fault = future.result()
             self.num_rows += num_rows
             if fault is not None:
                 self.out_of_date[futures[future].url] = fault
-            self._step(futures[future], is_read=False)
+            self._step(futures[future].url, is_read=False)
 
 
-def _fault_of(shard: Shard, leaf: Leaf, head: PartSummary) -> tuple[int, str | None]:
+def _fault_of(
+    shard: Shard, leaf: Leaf, head: PartSummary, place: tuple[str, StorageOptions]
+) -> tuple[int, str | None]:
     """Return the rows of a shard's entry, and why it does not hold."""
+    root, options = place
     try:
-        with open_index(index_path(leaf.root, shard.name), _options_of(leaf)) as file:
+        with open_index(index_path(root, shard.name), options) as file:
             if replace(file.summary, entries={}) != head:
                 return 0, f"{file.path}: was built with other arguments"
             entry = file.summary.entries.get(shard.name)
@@ -248,66 +264,3 @@ def _options_of(leaf: Leaf) -> StorageOptions:
     """Return how the leaf's own folder is accessed: as the modalities in it are."""
     inside = (column for column, folder in leaf.folders.items() if not has_own_root(folder))
     return leaf.options.get(next(inside, ""), ENVIRONMENT)
-
-
-def _usable(
-    path: str, head: PartSummary, options: StorageOptions, stack: ExitStack
-) -> IndexFile | None:
-    """Open the index that is there, if it was built with the same arguments."""
-    try:
-        file = stack.enter_context(open_index(path, options))
-    except UnusableIndexError:
-        return None
-    return file if replace(file.summary, entries={}) == head else None
-
-
-@contextmanager
-def _index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
-    """Yield the index's folder, held for one build, and a folder to put shards aside in.
-
-    Object stores have no folders to hold: there the same index is written twice at worst.
-
-    Raises:
-        LayoutError: Another build holds the folder.
-        StorageError: It cannot be made.
-    """
-    if is_url(root):
-        with tempfile.TemporaryDirectory() as temporary:
-            yield None, Path(temporary)
-        return
-    folder = Path(local_path(root) if scheme_of(root) == "file" else root) / INDEX_FOLDER
-    stage = folder / _STAGE
-    try:
-        stage.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StorageError(
-            f"{folder}: cannot be written ({error.strerror}); expected a folder beside the "
-            "modalities that an index can be put into; check its permissions"
-        ) from error
-    try:
-        _hold(lock, root)
-        yield folder, stage
-        stage.rmdir()
-    finally:
-        os.close(lock)
-
-
-def _hold(lock: int, root: str) -> None:
-    try:
-        # The system drops the lock of a process that dies, however it dies.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LayoutError(
-            f"{root}: another process is indexing this data set; expected one at a time; wait for "
-            "it"
-        ) from error
-
-
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove the indexes of part folders that are gone, and what was put aside of gone shards."""
-    for path in folder.glob("*.parquet"):
-        if path.name not in names:
-            path.unlink()
-    for path in (folder / _STAGE).iterdir():
-        path.unlink()

@@ -1,8 +1,9 @@
 """Builds the index of one part folder, shard by shard, so that a killed build can be gone on with."""
 
 import io
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,12 +26,59 @@ from daft_twinwds.shards.index_format import (
 from daft_twinwds.shards.index_write import index_schema, write_index_to
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.tar_state import TarState
+from daft_twinwds.tools.index_report import PartOutcome, ShardOutcome
 
-__all__ = ["BuiltPart", "FoundShard", "PartBuild", "holds"]
+__all__ = ["PartJob", "holds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundShard:
+class PartJob:
+    """One part folder to index; plain values, so that it travels to where it is done."""
+
+    path: str
+    """Of its index."""
+    shards: Sequence[Shard]
+    """In the order that the index is to have."""
+    folders: Mapping[str, str]
+    """Column -> folder."""
+    head: PartSummary
+    """What shards are to be read with; without entries."""
+    stage: Path
+    """Folder for what was read of single shards until the part is whole."""
+    options: StorageOptions
+    """How the index is accessed."""
+
+    def run(
+        self, executor: Executor, on_found: Callable[[Shard, bool], None] = lambda *_: None
+    ) -> PartOutcome:
+        """Read what has changed, and write the index anew if anything has.
+
+        Args:
+            executor: Reads the shards.
+            on_found: Called with each shard that is done, and whether its tars were read.
+
+        Raises:
+            StorageError: The index cannot be written.
+        """
+        with ExitStack() as stack:
+            build = _PartBuild(job=self, old=self._usable(stack))
+            futures = build.start(executor)
+            for future in as_completed(futures):
+                found = future.result()
+                on_found(found.shard, found.is_read)
+            return build.finish([future.result() for future in futures], executor)
+
+    def _usable(self, stack: ExitStack) -> IndexFile | None:
+        """Open the index that is there, if it was built with the same arguments."""
+        try:
+            file = stack.enter_context(open_index(self.path, self.options))
+        except UnusableIndexError:
+            return None
+        return file if replace(file.summary, entries={}) == self.head else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundShard:
     """What there is to be said of a shard."""
 
     shard: Shard
@@ -47,41 +95,18 @@ class FoundShard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltPart:
-    """The outcome of a part folder."""
+class _PartBuild:
+    """The work on one part folder."""
 
-    entries: Mapping[str, ShardEntry]
-    """Shard's name -> what its index says."""
-    found: Sequence[FoundShard]
-    """All shards, in order."""
-    is_written: bool
-    """Whether its index was written, because something had changed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartBuild:
-    """One part folder."""
-
-    path: str
-    """Of its index."""
-    shards: Sequence[Shard]
-    """In the order that the index is to have."""
-    folders: Mapping[str, str]
-    """Column -> folder."""
-    head: PartSummary
-    """What shards are to be read with; without entries."""
-    stage: Path
-    """Folder for what was read of single shards until the part is whole."""
-    options: StorageOptions
-    """How the index is accessed."""
+    job: PartJob
     old: IndexFile | None
     """The index that is there, if it was built in the same way."""
 
-    def start(self, executor: Executor) -> list[Future[FoundShard]]:
+    def start(self, executor: Executor) -> list[Future[_FoundShard]]:
         """Have all shards looked at."""
-        return [executor.submit(self._find, shard) for shard in self.shards]
+        return [executor.submit(self._find, shard) for shard in self.job.shards]
 
-    def finish(self, found: Sequence[FoundShard], executor: Executor) -> BuiltPart:
+    def finish(self, found: Sequence[_FoundShard], executor: Executor) -> PartOutcome:
         """Write the index if anything has changed, and remove what was put aside.
 
         Args:
@@ -92,7 +117,7 @@ class PartBuild:
             StorageError: The index cannot be written.
         """
         if self.old is not None and self._is_unchanged(found):
-            return BuiltPart(entries=self.old.summary.entries, found=found, is_written=False)
+            return _outcome(found, self.old.summary.entries, is_written=False)
         # What contradicted other shards then may go with those that are there now.
         found = self._read_again(found, _with_left_out_texts(found), executor)
         try:
@@ -107,36 +132,39 @@ class PartBuild:
                     f"{error}; expected the bytes that were written there a moment ago; check the "
                     "disk"
                 ) from error
-        for shard in self.shards:
+        for shard in self.job.shards:
             self._staged_path(shard.name).unlink(missing_ok=True)
-        return BuiltPart(entries=entries, found=found, is_written=True)
+        return _outcome(found, entries, is_written=True)
 
-    def _find(self, shard: Shard) -> FoundShard:
+    def _find(self, shard: Shard) -> _FoundShard:
         """Return rows of a shard that hold, or else those that its tars give."""
         try:
             states = states_of(shard)
             old = None if self.old is None else self.old.summary.entries.get(shard.name)
-            if self.old is not None and old is not None and holds(old, self.folders, states):
-                return FoundShard(shard=shard, indexed=self._old_rows(self.old, old), is_old=True)
+            if self.old is not None and old is not None and holds(old, self.job.folders, states):
+                return _FoundShard(shard=shard, indexed=self._old_rows(self.old, old), is_old=True)
             staged = self._staged_rows(shard.name)
-            if staged is not None and holds(staged.entry, self.folders, states):
-                return FoundShard(shard=shard, indexed=staged)
+            if staged is not None and holds(staged.entry, self.job.folders, states):
+                return _FoundShard(shard=shard, indexed=staged)
         except StorageError as error:
-            return FoundShard(shard=shard, failure=str(error))
+            return _FoundShard(shard=shard, failure=str(error))
         return self._read(shard)
 
-    def _read(self, shard: Shard) -> FoundShard:
+    def _read(self, shard: Shard) -> _FoundShard:
         """Read a shard's tars and put what they give aside."""
         try:
             rows = index_shard(
-                shard, self.folders, key_split=self.head.key_split, texts=self.head.has_texts
+                shard,
+                self.job.folders,
+                key_split=self.job.head.key_split,
+                texts=self.job.head.has_texts,
             )
         except StorageError as error:
-            return FoundShard(shard=shard, failure=str(error), is_read=True)
+            return _FoundShard(shard=shard, failure=str(error), is_read=True)
         self._put_aside(rows.entry, rows.columns)
         indexed = self._staged_rows(shard.name)
         assert indexed is not None
-        return FoundShard(
+        return _FoundShard(
             shard=shard,
             indexed=indexed,
             is_read=True,
@@ -144,7 +172,7 @@ class PartBuild:
         )
 
     def _put_aside(self, entry: ShardEntry, columns: Mapping[str, pa.Array]) -> None:
-        folders = self.head.folders
+        folders = self.job.head.folders
         schema = index_schema(
             folders,
             pictures=[folder for folder in folders if field_of(folder, WIDTH) in columns],
@@ -155,7 +183,7 @@ class PartBuild:
             },
         )
         buffer = io.BytesIO()
-        summary = replace(self.head, entries={entry.name: entry})
+        summary = replace(self.job.head, entries={entry.name: entry})
         write_index_to(buffer, summary, schema, lambda _: columns)
         path = self._staged_path(entry.name)
         part = path.with_suffix(".tmp")
@@ -165,14 +193,14 @@ class PartBuild:
         part.replace(path)
 
     def _staged_path(self, name: str) -> Path:
-        return self.stage / file_name(name)
+        return self.job.stage / file_name(name)
 
     def _staged_rows(self, name: str) -> IndexedShard | None:
         path = str(self._staged_path(name))
         try:
             with open_index(path) as file:
                 entry = file.summary.entries.get(name)
-                if entry is None or not _is_alike(file.summary, self.head):
+                if entry is None or not _is_alike(file.summary, self.job.head):
                     return None
 
                 def rows(entry: ShardEntry = entry) -> dict[str, pa.Array]:
@@ -186,30 +214,52 @@ class PartBuild:
     def _old_rows(self, old: IndexFile, entry: ShardEntry) -> IndexedShard:
         return IndexedShard.of(entry, old, lambda: old.read_all(entry))
 
-    def _is_unchanged(self, found: Sequence[FoundShard]) -> bool:
+    def _is_unchanged(self, found: Sequence[_FoundShard]) -> bool:
         assert self.old is not None
         names = [item.shard.name for item in found]
         return names == list(self.old.summary.entries) and all(item.is_old for item in found)
 
     def _read_again(
-        self, found: Sequence[FoundShard], names: Collection[str], executor: Executor
-    ) -> list[FoundShard]:
+        self, found: Sequence[_FoundShard], names: Collection[str], executor: Executor
+    ) -> list[_FoundShard]:
         """Replace what was found of some shards by what their tars give."""
         shards = [item.shard for item in found if item.shard.name in names]
         read = {item.shard.name: item for item in executor.map(self._read, shards)}
         return [read.get(item.shard.name, item) for item in found]
 
     def _write(
-        self, found: Sequence[FoundShard], executor: Executor
-    ) -> tuple[Sequence[FoundShard], Mapping[str, ShardEntry]]:
+        self, found: Sequence[_FoundShard], executor: Executor
+    ) -> tuple[Sequence[_FoundShard], Mapping[str, ShardEntry]]:
         while True:
             indexed = [item.indexed for item in found if item.indexed is not None]
-            part = settle(indexed, self.folders)
+            part = settle(indexed, self.job.folders)
             if not part.unfit:
                 break
             found = self._read_again(found, part.unfit, executor)
-        part.write(self.path, self.head, options=self.options)
+        part.write(self.job.path, self.job.head, options=self.job.options)
         return found, part.entries
+
+
+def _outcome(
+    found: Sequence[_FoundShard], entries: Mapping[str, ShardEntry], *, is_written: bool
+) -> PartOutcome:
+    outcomes = []
+    for item in found:
+        entry = None if item.failure is not None else entries[item.shard.name]
+        tars = () if entry is None else entry.tars.values()
+        text_faults = [tar.text_fault for tar in tars if tar is not None and tar.text_fault]
+        outcomes.append(
+            ShardOutcome(
+                url=item.shard.url,
+                is_read=item.is_read,
+                num_rows=0 if entry is None else entry.num_rows,
+                unreadable_pictures=item.unreadable_pictures,
+                failure=item.failure,
+                not_indexed=None if entry is None else entry.fault,
+                text_left_out=text_faults[-1] if text_faults else None,
+            )
+        )
+    return PartOutcome(shards=outcomes, is_written=is_written)
 
 
 def holds(
@@ -234,7 +284,7 @@ def _is_alike(summary: PartSummary, head: PartSummary) -> bool:
     return replace(summary, entries={}) == replace(head, entries={})
 
 
-def _with_left_out_texts(found: Sequence[FoundShard]) -> set[str]:
+def _with_left_out_texts(found: Sequence[_FoundShard]) -> set[str]:
     return {
         item.shard.name
         for item in found

@@ -1,9 +1,9 @@
 """What building an index found, and how far it is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["IndexProgress", "IndexReport"]
+__all__ = ["IndexProgress", "IndexReport", "PartOutcome", "ShardOutcome"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +47,32 @@ class IndexReport:
     def is_complete(self) -> bool:
         """Whether every shard has an entry that holds."""
         return not self.failed and not self.out_of_date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOutcome:
+    """What became of a shard; plain values, so that it travels."""
+
+    url: str
+    """The shard, without its modality."""
+    is_read: bool
+    """Whether its tars were read; what was known of it held otherwise."""
+    num_rows: int = 0
+    unreadable_pictures: int = 0
+    """Pictures without a readable header, if its tars were read."""
+    failure: str | None = None
+    """Why it cannot be read, and is not in the index."""
+    not_indexed: str | None = None
+    """Why it has no rows."""
+    text_left_out: str | None = None
+    """Why its texts are not in the index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOutcome:
+    """What became of a part folder."""
+
+    shards: Sequence[ShardOutcome]
+    """All of them, in order."""
+    is_written: bool
+    """Whether its index was written, because something had changed."""

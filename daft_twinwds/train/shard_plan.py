@@ -53,10 +53,9 @@ def shard_plan(
     num_shards = check_int("num_shards", num_shards, least=1)
     samples_seen = check_int("samples_seen", samples_seen)
     chunk_size = check_int("chunk_size", chunk_size, least=1)
-    shards = list(range(num_shards))
-    if equalize:
-        shards = _repeated(shards, -(-num_shards // partition.num_readers) * partition.num_readers)
-    shards = [shards[place] for place in partition.slice_of(len(shards))]
+    readers = partition.num_readers
+    length = -(-num_shards // readers) * readers if equalize else num_shards
+    shards = [place % num_shards for place in partition.slice_of(length)]
     if shuffle:
         _shuffle(shards, partition)
     return shards[samples_seen // chunk_size // partition.num_workers :]

@@ -19,6 +19,7 @@ from daft_twinwds.errors import LayoutError, SchemaError
 from daft_twinwds.query import read
 from daft_twinwds.query.source import TwinShardTask, TwinWebDatasetSource
 from daft_twinwds.shards import index_file
+from daft_twinwds.shards.arrow_file import ArrowFile
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.index import build_index
 
@@ -544,15 +545,14 @@ def test_an_index_that_is_replaced_while_it_is_read_is_not_mixed_with_the_new_on
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     df = daft_twinwds.read_twin_webdataset(root)
-    open_source = index_file._source_of
     new = index_of(root).read_bytes()
 
-    def replacing(path: str, options: Any) -> Any:
+    def replacing(*arguments: Any) -> ArrowFile:
         index_of(root).with_suffix(".new").write_bytes(new + b"PAR1")
         index_of(root).with_suffix(".new").replace(index_of(root))
-        return open_source(path, options)
+        return ArrowFile(*arguments)
 
-    monkeypatch.setattr(index_file, "_source_of", replacing)
+    monkeypatch.setattr(index_file, "ArrowFile", replacing)
 
     assert keys(df) == names(*range(12))
     assert daft_twinwds.scan_report().keys() == {"shard in an unreadable index"}

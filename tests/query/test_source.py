@@ -7,10 +7,12 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import daft
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +27,7 @@ from daft_twinwds.query import read
 from daft_twinwds.query.shard_scan import scan_shard
 from daft_twinwds.query.source import TwinCountTask, TwinShardTask, TwinWebDatasetSource
 from daft_twinwds.testing import make_twin_dataset, write_tar
+from daft_twinwds.train.shard_plan import shard_plan
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
@@ -179,6 +182,32 @@ def test_count_over_no_shards_is_zero(root: Path) -> None:
     assert df.to_pydict()["__key__"] == []
 
 
+@pytest.mark.parametrize(
+    "plan", [[3, 0, 3], np.array([3, 0, 3]), lambda num_shards: [num_shards - 1, 0, 3]]
+)
+def test_a_plan_of_shards_is_followed_in_order(root: Path, plan: Any) -> None:
+    df = daft_twinwds.read_twin_webdataset(root, partition=plan)
+
+    keys = [f"id_{number}" for number in [9, 10, 11, 0, 1, 2, 9, 10, 11]]
+    assert df.to_pydict()["__key__"] == keys
+    assert df.count_rows() == 9
+    assert df.limit(4).to_pydict()["__key__"] == keys[:4]
+
+
+def test_plans_of_all_readers_read_each_shard_as_often_as_planned(root: Path) -> None:
+    readers = [Partition(rank=rank, world_size=3) for rank in range(3)]
+
+    keys = [
+        daft_twinwds.read_twin_webdataset(
+            root, partition=partial(shard_plan, partition=reader)
+        ).to_pydict()["__key__"]
+        for reader in readers
+    ]
+
+    assert [len(of_reader) for of_reader in keys] == [6, 6, 6]
+    assert {key for of_reader in keys for key in of_reader} == {f"id_{n}" for n in range(12)}
+
+
 def test_partitions_share_the_shards_out(root: Path) -> None:
     keys = [
         key
@@ -303,6 +332,18 @@ def test_sample_keys_restrict_and_order(root: Path, tmp_path: Path) -> None:
     assert df.limit(3).count_rows() == 3
 
 
+def test_sample_keys_may_be_changed_but_not_under_a_query(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys.parquet"
+    pq.write_table(pa.table({"key": ["id_1"]}), path)
+    first = daft_twinwds.read_twin_webdataset(root, sample_keys=path)
+    pq.write_table(pa.table({"key": ["id_2", "id_0"]}), path)
+
+    second = daft_twinwds.read_twin_webdataset(root, sample_keys=path)
+
+    assert first.to_pydict()["__key__"] == ["id_1"]
+    assert second.to_pydict()["__key__"] == ["id_2", "id_0"]
+
+
 def test_extra_fields_are_refused_or_counted(root: Path) -> None:
     declared = {"caption": daft.DataType.struct({"prompt": daft.DataType.string()})}
     daft_twinwds.reset_scan_report()
@@ -322,6 +363,10 @@ def test_extra_fields_are_refused_or_counted(root: Path) -> None:
         ({"on_error": "ignore"}, ValueError, "on_error must be one of"),
         ({"key_split": "middle"}, ValueError, "key_split must be one of"),
         ({"extra_fields": "keep"}, ValueError, "extra_fields must be one of"),
+        ({"partition": [0, 4]}, ValueError, r"partition: shard 4 of 4; expected .* \[0, 4\)"),
+        ({"partition": [-1]}, ValueError, "partition: shard -1 of 4"),
+        ({"partition": ["0"]}, TypeError, "partition must be a Partition, or the numbers"),
+        ({"partition": 3}, TypeError, "partition must be a Partition, or the numbers"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"where": "prompt like 'x'"}, TypeError, "where must be a Daft expression"),
         ({"where": col("caption")}, SchemaError, "where: col"),

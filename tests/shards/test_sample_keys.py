@@ -1,15 +1,24 @@
 """The file of sample keys: which keys are read, and in which order."""
 
 import os
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from daft_twinwds.errors import LayoutError, StorageError
-from daft_twinwds.shards.sample_keys import load_sample_keys
+from daft_twinwds.shards.sample_keys import SampleKeys, _ranks
+
+if TYPE_CHECKING:
+    from tests.conftest import RangeServer
+
+
+def load(path: str) -> Mapping[str, int]:
+    return SampleKeys.find(path).ranks()
 
 
 @pytest.fixture
@@ -26,14 +35,14 @@ def write(path: str, columns: dict[str, Any], **options: Any) -> str:
 def test_the_first_column_ranks_the_keys(path: str, type_: pa.DataType) -> None:
     keys = pa.array(["id_2", "a/b.c", "id_0"], type_)
 
-    ranks = load_sample_keys(write(path, {"key": keys, "score": [1, None, 3]}))
+    ranks = load(write(path, {"key": keys, "score": [1, None, 3]}))
 
     assert ranks == {"id_2": 0, "a/b.c": 1, "id_0": 2}
     assert list(ranks) == ["id_2", "a/b.c", "id_0"]
 
 
 def test_a_key_that_is_listed_again_keeps_its_first_rank(path: str) -> None:
-    ranks = load_sample_keys(write(path, {"key": ["b", "a", "b", "c"]}))
+    ranks = load(write(path, {"key": ["b", "a", "b", "c"]}))
 
     assert ranks == {"b": 0, "a": 1, "c": 3}
 
@@ -41,48 +50,72 @@ def test_a_key_that_is_listed_again_keeps_its_first_rank(path: str) -> None:
 def test_row_groups_are_read_in_order(path: str) -> None:
     keys = [f"id_{number}" for number in range(10)]
 
-    ranks = load_sample_keys(write(path, {"key": keys}, row_group_size=3))
+    ranks = load(write(path, {"key": keys}, row_group_size=3))
 
     assert list(ranks) == keys
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "sample key"])
 def test_the_first_column_may_have_any_name(path: str, name: str) -> None:
-    assert load_sample_keys(write(path, {name: ["id_0"], "a": [{"b": 1}]})) == {"id_0": 0}
+    assert load(write(path, {name: ["id_0"], "a": [{"b": 1}]})) == {"id_0": 0}
 
 
 def test_a_list_of_no_keys_is_empty(path: str) -> None:
-    assert load_sample_keys(write(path, {"key": pa.array([], pa.string())})) == {}
+    assert load(write(path, {"key": pa.array([], pa.string())})) == {}
 
 
 def test_a_list_is_read_once_until_its_file_changes(path: str) -> None:
     write(path, {"key": ["id_0"]})
-    first = load_sample_keys(path)
+    first = load(path)
 
-    assert load_sample_keys(path) is first
+    assert load(path) is first
 
     write(path, {"key": ["id_1"]})
     os.utime(path, ns=(0, 1))
-    assert load_sample_keys(path) == {"id_1": 0}
+    assert load(path) == {"id_1": 0}
 
 
 def test_a_missing_file_is_refused_with_its_path(path: str) -> None:
-    with pytest.raises(
-        StorageError, match=rf"{path}: cannot be read \(No such file or directory\); .*sample_keys"
-    ):
-        load_sample_keys(path)
+    with pytest.raises(StorageError, match=f"{path}: was not found; .*check sample_keys"):
+        load(path)
+
+
+def test_a_file_that_has_changed_since_is_refused(path: str) -> None:
+    keys = SampleKeys.find(write(path, {"key": ["id_0"]}))
+    write(path, {"key": ["id_1", "id_2"]})
+    there = pickle.loads(pickle.dumps(keys))
+
+    assert there.ranks() == {"id_0": 0}  # this process has read it before
+
+    _ranks.cache_clear()
+    with pytest.raises(StorageError, match=f"{path}: has changed since .*; call it again"):
+        there.ranks()
+
+
+def test_keys_are_read_from_a_server_whose_signature_stays_secret(
+    range_server: "RangeServer", path: str
+) -> None:
+    range_server.files["/a b.parquet"] = Path(write(path, {"key": ["x", "y"], "n": [1, 2]}))
+    range_server.required_query = "sig=secret"
+
+    keys = SampleKeys.find(f"{range_server.url}/a%20b.parquet?sig=secret")
+
+    assert keys.ranks() == {"x": 0, "y": 1}
+    assert "secret" not in repr(keys)
+    with pytest.raises(StorageError, match=r"missing\.parquet: was not found"):
+        SampleKeys.find(f"{range_server.url}/missing.parquet?sig=secret")
 
 
 def test_what_is_no_parquet_file_is_refused(path: str) -> None:
     Path(path).write_text("id_0\nid_1\n")
 
     with pytest.raises(LayoutError, match=f"{path}: not a readable Parquet file .*; expected one"):
-        load_sample_keys(path)
+        load(path)
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match=f"{tmp_path}: not a readable Parquet file"):
-        load_sample_keys(str(tmp_path))
+        load(str(tmp_path))
 
 
 def test_a_damaged_file_is_refused(path: str) -> None:
@@ -92,7 +125,7 @@ def test_a_damaged_file_is_refused(path: str) -> None:
     Path(path).write_bytes(content)
 
     with pytest.raises(LayoutError, match=f"{path}: not a readable Parquet file"):
-        load_sample_keys(path)
+        load(path)
 
 
 def test_keys_that_are_no_unicode_are_refused(path: str) -> None:
@@ -100,7 +133,7 @@ def test_keys_that_are_no_unicode_are_refused(path: str) -> None:
     keys = pa.Array.from_buffers(pa.string(), 1, [None, offsets, latin_1])
 
     with pytest.raises(LayoutError, match=f"{path}: not a readable Parquet file .*UTF8"):
-        load_sample_keys(write(path, {"key": keys}))
+        load(write(path, {"key": keys}))
 
 
 def test_a_column_name_that_is_no_unicode_is_refused(path: str) -> None:
@@ -109,7 +142,7 @@ def test_a_column_name_that_is_no_unicode_is_refused(path: str) -> None:
     Path(path).write_bytes(content.replace(b"name", b"nam\xe9"))
 
     with pytest.raises(LayoutError, match=f"{path}: not a readable Parquet file .*utf-8"):
-        load_sample_keys(path)
+        load(path)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +161,9 @@ def test_a_first_column_without_strings_is_refused(
     with pytest.raises(
         LayoutError, match=f"{path}: the first column is {found}; expected strings, one sample key"
     ):
-        load_sample_keys(write(path, columns))
+        load(write(path, columns))
 
 
 def test_a_null_key_is_refused(path: str) -> None:
     with pytest.raises(LayoutError, match=f"{path}: 'key' holds 2 nulls; expected a key in every"):
-        load_sample_keys(write(path, {"key": ["id_0", None, None]}))
+        load(write(path, {"key": ["id_0", None, None]}))

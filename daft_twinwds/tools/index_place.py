@@ -1,0 +1,77 @@
+"""The folder that an index is put into: one build at a time, and nothing left of gone shards."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.index_format import INDEX_FOLDER
+from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+
+__all__ = ["absolute", "index_folder", "remove_others"]
+
+_STAGE = ".stage"
+_LOCK = ".lock"
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path or URL that means the same in every folder."""
+    text = os.fspath(path)
+    if is_url(text):
+        return text
+    return str(Path(local_path(text) if scheme_of(text) == "file" else text).absolute())
+
+
+@contextmanager
+def index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
+    """Yield the index's folder, held for one build, and a folder to put shards aside in.
+
+    Object stores have no folders to hold: there the same index is written twice at worst.
+
+    Raises:
+        LayoutError: Another build holds the folder.
+        StorageError: It cannot be made.
+    """
+    if is_url(root):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield None, Path(temporary)
+        return
+    folder = Path(local_path(root) if scheme_of(root) == "file" else root) / INDEX_FOLDER
+    stage = folder / _STAGE
+    try:
+        stage.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: cannot be written ({error.strerror}); expected a folder beside the "
+            "modalities that an index can be put into; check its permissions"
+        ) from error
+    try:
+        _hold(lock, root)
+        yield folder, stage
+        stage.rmdir()
+    finally:
+        os.close(lock)
+
+
+def _hold(lock: int, root: str) -> None:
+    try:
+        # The system drops the lock of a process that dies, however it dies.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LayoutError(
+            f"{root}: another process is indexing this data set; expected one at a time; wait for "
+            "it"
+        ) from error
+
+
+def remove_others(folder: Path, names: set[str]) -> None:
+    """Remove the indexes of part folders that are gone, and what was put aside of gone shards."""
+    for path in folder.glob("*.parquet"):
+        if path.name not in names:
+            path.unlink()
+    for path in (folder / _STAGE).iterdir():
+        path.unlink()
