@@ -40,6 +40,9 @@ class LayoutError(TwinWebDatasetError):
 class TarFormatError(TwinWebDatasetError):
     """A tar is compressed, truncated, damaged, sparse or not a tar at all."""
 
+    offset: int | None = None
+    """Byte offset of the header at fault; None where it is the file as a whole."""
+
 
 class AlignmentError(TwinWebDatasetError):
     """The twins of a shard do not hold the same keys, or one holds a key twice."""

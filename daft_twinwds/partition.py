@@ -102,16 +102,25 @@ class Partition:
     def detect(cls, mesh: Any = None) -> Self:
         """Find out who this process is.
 
-        With a mesh the rank is its place in the data-parallel dimensions. Else the rank comes from an initialised ``torch.distributed``, else from torchrun's
-        environment (``RANK``, ``WORLD_SIZE``), else there is one rank. The worker comes from
-        ``torch.utils.data.get_worker_info()``. Torch is asked only where it is imported
-        already: a process that has not imported it has neither a group nor workers.
+        The rank comes from the first of these that there is:
+
+        1. the mesh: the place in its data-parallel dimensions;
+        2. an initialised ``torch.distributed``, and Ray Train in a function that a trainer runs;
+           where there are both, they have to agree;
+        3. torchrun's environment, ``RANK`` and ``WORLD_SIZE``;
+        4. there is one rank: a plain process, a driver of Ray, a task or actor of Ray that is no
+           worker of a trainer, a trial of Ray Tune.
+
+        The worker comes from ``torch.utils.data.get_worker_info()``. Torch and Ray are asked only
+        where they are imported already: a process that has not imported them has neither a group
+        nor workers, and is no trainer's worker.
 
         Args:
             mesh: A ``torch.distributed.DeviceMesh``; see `from_device_mesh`.
 
         Raises:
             ValueError: The mesh has no data-parallel dimension.
+            ValueError: ``torch.distributed`` and Ray Train contradict each other.
             ValueError: ``RANK`` and ``WORLD_SIZE`` contradict each other or are no integers.
         """
         if mesh is None:
@@ -138,9 +147,38 @@ def _is_data_parallel(name: str) -> bool:
 
 
 def _detect_rank() -> tuple[int, int]:
+    group, trainer = _place_in_group(), _place_in_ray_train()
+    if group is not None and trainer is not None and group != trainer:
+        raise ValueError(
+            f"torch.distributed: says rank {group[0]} of {group[1]}, Ray Train says rank "
+            f"{trainer[0]} of {trainer[1]}; expected one place; say which ranks share out the "
+            "data by partition=Partition.from_process_group(group) or Partition(...)"
+        )
+    return group or trainer or _place_in_environment()
+
+
+def _place_in_group() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _place_in_ray_train() -> tuple[int, int] | None:
+    train = sys.modules.get("ray.train")
+    # Its first version takes every process for one of a single worker, and has no such name;
+    # its trainers for PyTorch set the environment.
+    if train is None or not hasattr(train, "get_all_reported_checkpoints"):
+        return None
+    try:
+        context = train.get_context()
+    except (RuntimeError, DeprecationWarning):
+        # No worker of a trainer; a trial of Ray Tune is told so by the latter.
+        return None
+    return context.get_world_rank(), context.get_world_size()
+
+
+def _place_in_environment() -> tuple[int, int]:
     rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     if rank is None and world_size is None:
         return 0, 1

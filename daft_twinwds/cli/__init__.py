@@ -12,7 +12,10 @@ from typing_extensions import override
 from daft_twinwds import errors
 from daft_twinwds.cli.demo import demo_command
 from daft_twinwds.cli.index import index_command
+from daft_twinwds.cli.info import info_command
 from daft_twinwds.cli.pack import pack_command
+from daft_twinwds.cli.preview import preview_command
+from daft_twinwds.cli.validate import validate_command
 
 __all__ = ["main"]
 
@@ -51,5 +54,12 @@ def main() -> None:
     """Query twin WebDatasets like a table with Daft, then train on what the query kept."""
 
 
-for command in (demo_command, index_command, pack_command):
+for command in (
+    demo_command,
+    index_command,
+    info_command,
+    pack_command,
+    preview_command,
+    validate_command,
+):
     main.add_command(command)

@@ -64,7 +64,7 @@ class Leaf:
     names: pa.StringArray
     """Names of the shards; Arrow, so that a million of them cost no Python objects."""
     counts: pa.Int64Array | None
-    """Samples per shard as the manifest claims: a hint, never to be trusted."""
+    """Samples per shard as the manifest claims, where it was asked; never to be trusted."""
     absent: Mapping[str, frozenset[str]]
     """Column -> names that this modality lacks; empty sets unless missing twins become null."""
     options: Mapping[str, StorageOptions] = field(default_factory=dict)

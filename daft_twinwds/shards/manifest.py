@@ -50,9 +50,7 @@ class Manifest:
     names: pa.StringArray
     """Tar paths relative to a modality's folder, distinct, in the file's order (``data_list``)."""
     counts: pa.Int64Array | None
-    """Samples per tar; ``None`` where the file has neither counts nor a chunk size."""
-    has_counts: bool
-    """Whether the file states `counts` itself; else they are made from its chunk size."""
+    """Samples per tar; ``None`` where the file does not say, or was not asked."""
     total: int
     """Samples in all tars; not necessarily the sum of `counts`."""
 
@@ -62,7 +60,9 @@ def is_relative_folder(name: str) -> bool:
     return re.fullmatch(_RELATIVE, name) is not None
 
 
-def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
+def read_manifest(
+    path: str, options: StorageOptions = ENVIRONMENT, *, with_counts: bool = True
+) -> Manifest:
     """Read and check one ``wdinfo.json``.
 
     Keys that are not known are left alone. Counts are checked for being counts, not for being
@@ -71,10 +71,7 @@ def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
     Args:
         path: The file, local or a URL.
         options: How it is accessed.
-
-    Returns:
-        Its content. Older files with a ``chunk_size`` in place of ``data_list_key_count`` get
-        that many samples per tar until ``total_key_count`` is used up.
+        with_counts: Whether to look at the counts, too; without takes two thirds of the time.
 
     Raises:
         LayoutError: It is not JSON, too large, lacks a key, or holds a value of the wrong type,
@@ -86,7 +83,7 @@ def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
         ``wdinfo.json`` as written by PiD's ``scripts/sharding_wds.py``.
     """
     path, data = _read(path, options)
-    content = parse_manifest(data, path)
+    content = parse_manifest(data, path, with_counts=with_counts)
     _check_paths(content.modalities, _RELATIVE, where=f"{path}: data_keys", rule=_FOLDER_RULE)
     _check_paths(content.names, _TAR, where=f"{path}: data_list", rule=_TAR_RULE)
     return Manifest(
@@ -95,7 +92,6 @@ def read_manifest(path: str, options: StorageOptions = ENVIRONMENT) -> Manifest:
         modalities=tuple(content.modalities.to_pylist()),
         names=content.names,
         counts=_counts(content, path),
-        has_counts=content.counts is not None,
         total=content.total,
     )
 
@@ -123,14 +119,14 @@ def _read(path: str, options: StorageOptions) -> tuple[str, bytes]:
 
 def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str) -> None:
     good = pc.match_substring_regex(values, rf"^(?:{pattern})$")
-    if not pc.all(good).as_py():
+    if not pc.all(good, min_count=0).as_py():
         bad = np.flatnonzero(~np.asarray(good))
         raise LayoutError(
             f"{where}[{bad[0]}] is {values[bad[0]].as_py()!r}; expected {rule}; "
             f"correct the manifest ({len(bad)} such entries)"
         )
     # Names in order, as most writers list them, are distinct; a hash table of all costs more.
-    if pc.all(pc.less(values[:-1], values[1:])).as_py():
+    if pc.all(pc.less(values[:-1], values[1:]), min_count=0).as_py():
         return
     if pc.count_distinct(values).as_py() < len(values):
         occurrences = pc.value_counts(values)
@@ -142,19 +138,10 @@ def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str)
 
 
 def _counts(content: ManifestContent, path: str) -> pa.Int64Array | None:
-    num_tars = len(content.names)
-    if content.counts is None:
-        if content.chunk_size is None:
-            return None
-        # Python's integers: num_tars * chunk_size may pass 2**63.
-        full, rest = divmod(content.total, content.chunk_size) if content.chunk_size else (0, 0)
-        counts = np.zeros(num_tars, np.int64)
-        counts[:full] = content.chunk_size
-        counts[full : full + 1] = rest
-        return pa.array(counts)
-    if len(content.counts) != num_tars:
+    counts, num_tars = content.counts, len(content.names)
+    if counts is not None and len(counts) != num_tars:
         raise LayoutError(
-            f"{path}: {num_tars} tars in data_list and {len(content.counts)} counts in "
+            f"{path}: {num_tars} tars in data_list and {len(counts)} counts in "
             "data_list_key_count; expected as many; correct the manifest"
         )
-    return content.counts
+    return counts

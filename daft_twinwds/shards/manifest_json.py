@@ -22,12 +22,11 @@ _TYPES: Final = pa.schema(
     {
         "data_keys": _STRINGS,
         "data_list": _STRINGS,
-        "data_list_key_count": pa.list_(pa.int64()),
         "root": pa.string(),
         "total_key_count": pa.int64(),
-        "chunk_size": pa.int64(),
     }
 )
+_COUNTS: Final = pa.field("data_list_key_count", pa.list_(pa.int64()))
 _LARGE: Final = 1 << 20
 _REQUIRED: Final = ("data_keys", "data_list", "total_key_count")
 
@@ -40,28 +39,29 @@ class ManifestContent:
     modalities: pa.StringArray
     names: pa.StringArray
     counts: pa.Int64Array | None
-    """Not negative; not necessarily as many as `names`."""
+    """Not negative; not necessarily as many as `names`. None where there are none, or unasked for."""
     total: int
-    chunk_size: int | None
-    """Samples per tar in older files, of those that have no `counts`."""
 
 
-def parse_manifest(data: bytes, path: str) -> ManifestContent:
+def parse_manifest(data: bytes, path: str, *, with_counts: bool) -> ManifestContent:
     """Parse a manifest.
 
     Args:
         data: The file's bytes: JSON in UTF-8, a byte order mark may come first. Keys that are
             not known are left alone.
         path: Named in messages.
+        with_counts: Whether to look at the counts, which take a third of the time.
 
     Raises:
         LayoutError: It is not JSON, lacks a key, or holds a value of the wrong type or a
             negative count.
     """
-    return _parse_at_once(data) or _parse_with_reasons(data, path)
+    return _parse_at_once(data, with_counts=with_counts) or _parse_with_reasons(
+        data, path, with_counts=with_counts
+    )
 
 
-def _parse_at_once(data: bytes) -> ManifestContent | None:
+def _parse_at_once(data: bytes, *, with_counts: bool) -> ManifestContent | None:
     """Return the content, or None if anything is odd about it."""
     # Arrow's parser crashes on some documents that do not begin with an object.
     if not data.startswith(b"{"):
@@ -71,7 +71,7 @@ def _parse_at_once(data: bytes) -> ManifestContent | None:
             pa.BufferReader(data),
             read_options=pj.ReadOptions(block_size=len(data) + 1, use_threads=False),
             parse_options=pj.ParseOptions(
-                explicit_schema=_TYPES,
+                explicit_schema=_TYPES.append(_COUNTS) if with_counts else _TYPES,
                 newlines_in_values=True,
                 unexpected_field_behavior="ignore",
             ),
@@ -85,23 +85,21 @@ def _parse_at_once(data: bytes) -> ManifestContent | None:
     if len(data) > _LARGE:
         # Arrow would keep what parsing took, several times the size of the arrays.
         pa.default_memory_pool().release_unused()
-    row = {name: table.column(name).chunk(0) for name in _TYPES.names}
-    numbers = [row["total_key_count"], row["chunk_size"], row["data_list_key_count"].values]
+    row = {name: table.column(name).chunk(0) for name in table.column_names}
+    counts = row[_COUNTS.name] if with_counts else pa.nulls(1, _COUNTS.type)
     if (
         any(row[name].null_count for name in _REQUIRED)
         or any(row[name].values.null_count for name in ("data_keys", "data_list"))
-        or row["data_list_key_count"].values.null_count
-        or any((pc.min(values).as_py() or 0) < 0 for values in numbers)
+        or counts.values.null_count
+        or any((pc.min(v).as_py() or 0) < 0 for v in (row["total_key_count"], counts.values))
     ):
         return None
-    has_counts = not row["data_list_key_count"].null_count
     return ManifestContent(
         root=row["root"][0].as_py(),
         modalities=row["data_keys"].values,
         names=row["data_list"].values,
-        counts=row["data_list_key_count"].values if has_counts else None,
+        counts=None if counts.null_count else counts.values,
         total=row["total_key_count"][0].as_py(),
-        chunk_size=None if has_counts else row["chunk_size"][0].as_py(),
     )
 
 
@@ -126,7 +124,7 @@ def parse_object(data: bytes, path: str) -> dict[str, Any]:
     return content
 
 
-def _parse_with_reasons(data: bytes, path: str) -> ManifestContent:
+def _parse_with_reasons(data: bytes, path: str, *, with_counts: bool) -> ManifestContent:
     content = parse_object(data, path)
     for key in _REQUIRED:
         if key not in content:
@@ -137,18 +135,13 @@ def _parse_with_reasons(data: bytes, path: str) -> ManifestContent:
     root = content.get("root")
     if root is not None and not isinstance(root, str):
         raise LayoutError(f"{path}: root is {root!r}; expected a string")
-    counts, chunk_size = content.get("data_list_key_count"), content.get("chunk_size")
+    has_counts = with_counts and content.get(_COUNTS.name) is not None
     return ManifestContent(
         root=root,
         modalities=_strings(content, "data_keys", path),
         names=_strings(content, "data_list", path),
-        counts=None if counts is None else _counts(content, "data_list_key_count", path),
+        counts=_counts(content, _COUNTS.name, path) if has_counts else None,
         total=_count(content["total_key_count"], f"{path}: total_key_count"),
-        chunk_size=(
-            None
-            if counts is not None or chunk_size is None
-            else _count(chunk_size, f"{path}: chunk_size")
-        ),
     )
 
 

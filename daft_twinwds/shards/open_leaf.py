@@ -55,6 +55,7 @@ def open_leaves(
     options: Mapping[str, StorageOptions],
     *,
     require_folders: bool = True,
+    with_counts: bool = False,
 ) -> list[OpenLeaf]:
     """Look into leaves.
 
@@ -63,6 +64,7 @@ def open_leaves(
         wanted: Column -> folder; ``None`` for all that a leaf has.
         options: Column -> how its modality is accessed, where not as the rest is.
         require_folders: Whether a modality that is not there is an error; else it is marked.
+        with_counts: Whether to read the counts that manifests state.
 
     Raises:
         LayoutError: A manifest is wrong, or a modality is not there.
@@ -70,7 +72,8 @@ def open_leaves(
     """
 
     def look_into(leaf: LeafFolder) -> OpenLeaf:
-        return _open_leaf(leaf, wanted, options, require_folders=require_folders)
+        manifest = _manifest_of(leaf, with_counts=with_counts) if leaf.has_manifest else None
+        return _open_leaf(leaf, manifest, wanted, options, require_folders=require_folders)
 
     if len(leaves) < 2 or leaves[0].place.path.startswith("/"):
         return [look_into(leaf) for leaf in leaves]
@@ -81,13 +84,13 @@ def open_leaves(
 
 def _open_leaf(
     leaf: LeafFolder,
+    manifest: Manifest | None,
     wanted: Mapping[str, str] | None,
     options: Mapping[str, StorageOptions],
     *,
     require_folders: bool,
 ) -> OpenLeaf:
     root, tree = leaf.root, leaf.place.tree
-    manifest = _manifest_of(leaf) if leaf.has_manifest else None
     if manifest and manifest.root and manifest.root.rstrip("/") != root:
         logger.info("%s: root %r is stale, %r is read", manifest.path, manifest.root, root)
     folders = wanted
@@ -112,9 +115,10 @@ def _open_leaf(
     return OpenLeaf(root=root, manifest=manifest, modalities=modalities)
 
 
-def _manifest_of(leaf: LeafFolder) -> Manifest:
+def _manifest_of(leaf: LeafFolder, *, with_counts: bool) -> Manifest:
     try:
-        return read_manifest(join(leaf.root, MANIFEST_NAME), leaf.place.options)
+        path = join(leaf.root, MANIFEST_NAME)
+        return read_manifest(path, leaf.place.options, with_counts=with_counts)
     except MissingObjectError as error:
         if leaf.place.tree.can_list:
             raise

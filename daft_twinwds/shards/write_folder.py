@@ -1,10 +1,12 @@
 """A folder that a data set is written into: on the disk, or (`write_remote`) in a bucket."""
 
+import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -19,6 +21,11 @@ __all__ = ["LOCK", "LocalFolder", "WriteFolder"]
 
 LOCK = "lock"
 """File of a staging folder that is there as long as what is staged is still wanted."""
+
+
+_TRIES = 20
+_PAUSE = 0.05
+"""Seconds between them."""
 
 
 class WriteFolder(Protocol):
@@ -182,10 +189,9 @@ class LocalFolder:
             yield
         finally:
             os.close(descriptor)
-            for folder in made:
-                if any(folder.iterdir()):
-                    break
-                folder.rmdir()
+            with suppress(OSError):  # those that hold something stay
+                for folder in made:
+                    folder.rmdir()
 
     def is_left(self, staging: str) -> bool:
         """See `WriteFolder.is_left`; the system drops the lock of a process that dies."""
@@ -212,7 +218,7 @@ class LocalFolder:
         try:
             (path / LOCK).unlink(missing_ok=True)
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                _remove_tree(path)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -224,3 +230,16 @@ class LocalFolder:
             f"{self.path}: cannot be written ({error.strerror}); expected a folder that can be "
             "written to and locked; check its permissions and its file system"
         )
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder to which tasks that have not noticed their end may still be writing."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if not tries_left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+        if not path.exists():
+            return
+        time.sleep(_PAUSE)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from daft_twinwds.errors import LayoutError
+from daft_twinwds.errors import LayoutError, TwinWebDatasetError
 from daft_twinwds.shards.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -99,8 +99,13 @@ class WriteTarget:
                     if is_other and self.folder.is_left(name):
                         self._clean(name)
                 yield replace(self, version=self.folder.version())
-            finally:
-                self._clean(self._staging)
+            except BaseException as error:
+                try:
+                    self._clean(self._staging)
+                except TwinWebDatasetError as second:
+                    error.add_note(f"Nor could what was written be removed: {second}")
+                raise
+            self._clean(self._staging)
 
     def visible(self) -> list[str]:
         """Return the names in the folder that are not hidden."""

@@ -7,7 +7,10 @@ import pyarrow.compute as pc
 
 from daft_twinwds.shards.urls import shown
 
-__all__ = ["FileRef", "to_refs", "without_secrets"]
+__all__ = ["FIELDS", "FileRef", "to_refs", "without_codes", "without_secrets"]
+
+FIELDS = ("path", "position", "size")
+"""Of a reference in Arrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ def to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
         chunks.append(
             pa.StructArray.from_arrays(
                 [_coded(path), position, size],
-                names=["path", "position", "size"],
+                names=FIELDS,
                 mask=chunk.is_null() if chunk.null_count else None,
             )
         )
@@ -62,11 +65,17 @@ def without_secrets(refs: pa.ChunkedArray) -> pa.ChunkedArray:
         chunks.append(
             pa.StructArray.from_arrays(
                 [coded.cast(path.type), chunk.field("position"), chunk.field("size")],
-                names=["path", "position", "size"],
+                names=FIELDS,
                 mask=chunk.is_null() if chunk.null_count else None,
             )
         )
     return pa.chunked_array(chunks, type=refs.type)
+
+
+def without_codes(refs: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return references whose paths are plain strings, which programs join without thinking."""
+    type_ = pa.struct({"path": pa.string(), "position": pa.int64(), "size": pa.int64()})
+    return refs.cast(type_)
 
 
 def _coded(paths: pa.Array) -> pa.DictionaryArray:

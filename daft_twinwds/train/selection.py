@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import daft
 import pyarrow as pa
@@ -22,6 +22,9 @@ from daft_twinwds.query._daft import file_storage
 from daft_twinwds.query.schema import KEY, URL
 from daft_twinwds.shards.urls import shown
 from daft_twinwds.train.refs import FileRef, to_refs, without_secrets
+
+if TYPE_CHECKING:
+    import ray.data
 
 __all__ = ["Selection"]
 
@@ -179,6 +182,32 @@ class Selection:
                 f"{target}: the selection cannot be written ({error.strerror or error}); expected "
                 "the name of a file in a folder that can be written to"
             ) from error
+
+    def to_ray_dataset(self, *, rows_per_block: int = 4096) -> "ray.data.Dataset":
+        """Return the rows as a data set of Ray Data: references, without a pixel or credentials.
+
+        It starts Ray if no cluster is connected. `daft_twinwds.ray.DecodeBatch` reads and decodes
+        the files in ``map_batches``. URLs lose their passwords and queries, as in `save`.
+
+        Args:
+            rows_per_block: Rows that one of Ray's tasks gets at least, of some hundred bytes each.
+
+        Returns:
+            The selection's columns, files as structs ``{path, position, size}``, and ``__row__``:
+            the row's number here, as Ray Data keeps no order by itself.
+
+        Raises:
+            MissingDependencyError: Ray Data is not installed.
+            ValueError: ``rows_per_block`` is below 1, or a column is called ``__row__``.
+        """
+        try:
+            from daft_twinwds.train.blocks import to_ray_dataset
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"Selection.to_ray_dataset needs Ray Data, which cannot be imported ({error}); "
+                "pip install 'daft-twinwds[ray]'"
+            ) from error
+        return to_ray_dataset(self._without_secrets(), list(self.media), rows_per_block)
 
     def _without_secrets(self) -> pa.Table:
         table = self.table

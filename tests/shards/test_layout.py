@@ -125,19 +125,6 @@ def test_shards_without_a_manifest_come_sorted(tmp_path: Path) -> None:
     assert names_of(find_dataset(tmp_path)) == ["000007.tar", A, C, "part_000001/000000.tar"]
 
 
-def test_counts_are_those_the_manifest_claims_for_the_shards_kept(tmp_path: Path) -> None:
-    manifest(twins(tmp_path, A, C), A, B, C, data_list_key_count=[4, 5, 6])
-
-    counts = find_dataset(tmp_path, on_missing="skip").leaves[0].counts
-
-    assert counts is not None
-    assert counts.to_pylist() == [4, 6]
-
-
-def test_there_are_no_counts_without_a_manifest(tmp_path: Path) -> None:
-    assert find_dataset(twins(tmp_path)).leaves[0].counts is None
-
-
 def test_fifty_thousand_shards_are_planned_in_seconds(tmp_path: Path) -> None:
     tars = [f"{number:06d}.tar" for number in range(1000)]
     touch(tmp_path / "store", *tars)

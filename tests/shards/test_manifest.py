@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards import manifest as manifest_module
+from daft_twinwds.shards import manifest_json
 from daft_twinwds.shards.manifest import read_manifest
 
 GOOD: dict[str, Any] = {
@@ -60,36 +61,51 @@ def test_byte_order_mark_is_stripped(tmp_path: Path) -> None:
     assert read_manifest(str(path)).total == 7
 
 
-@pytest.mark.parametrize(
-    ("chunk", "total", "counts"),
-    [
-        pytest.param(5, 10, [5, 5, 0], id="used-up-early"),
-        pytest.param(5, 12, [5, 5, 2], id="short-last-tar"),
-        pytest.param(5, 15, [5, 5, 5], id="full"),
-        pytest.param(5, 99, [5, 5, 5], id="total-beyond-the-tars"),
-        pytest.param(0, 9, [0, 0, 0], id="zero"),
-        pytest.param(2**62, 2**63 - 1, [2**62, 2**62 - 1, 0], id="huge"),
-    ],
-)
-def test_chunk_size_of_older_files_gives_the_counts(
-    tmp_path: Path, chunk: int, total: int, counts: list[int]
-) -> None:
-    content = {
-        **without("data_list_key_count"),
-        "data_list": ["a.tar", "b.tar", "c.tar"],
-        "chunk_size": chunk,
-        "total_key_count": total,
-    }
+def test_manifest_without_counts_has_none(tmp_path: Path) -> None:
+    older = {**without("data_list_key_count"), "chunk_size": 4}
 
-    assert counts_of(write(tmp_path, content)) == counts
-
-
-def test_counts_win_over_a_chunk_size(tmp_path: Path) -> None:
-    assert counts_of(write(tmp_path, {**GOOD, "chunk_size": 100})) == [4, 3]
-
-
-def test_manifest_without_counts_or_chunk_size_has_none(tmp_path: Path) -> None:
     assert counts_of(write(tmp_path, without("data_list_key_count"))) is None
+    assert counts_of(write(tmp_path, older)) is None
+
+
+def test_counts_that_nobody_asks_for_are_not_looked_at(tmp_path: Path) -> None:
+    path = write(tmp_path, {**GOOD, "data_list_key_count": [-1, "x", None]})
+
+    manifest = read_manifest(path, with_counts=False)
+
+    assert manifest.counts is None
+    assert manifest.names.to_pylist() == GOOD["data_list"]
+
+
+@pytest.mark.parametrize("with_counts", [True, False])
+@given(content=st.data())
+def test_odd_manifests_are_parsed_as_plain_json_is(content: Any, with_counts: bool) -> None:
+    numbers = st.one_of(st.integers(-2, 2**64), st.booleans(), st.none(), st.floats())
+    texts = st.one_of(st.text(max_size=3), st.none(), st.integers())
+    lists = st.one_of(st.lists(texts, max_size=3), st.none())
+    drawn = content.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "data_keys": lists,
+                "data_list": lists,
+                "data_list_key_count": st.one_of(st.lists(numbers, max_size=3), st.none()),
+                "root": texts,
+                "total_key_count": numbers,
+                "more": st.one_of(lists, numbers, st.dictionaries(st.text(), numbers)),
+            },
+        )
+    )
+    data = content.draw(st.sampled_from([b"", b"\n", b"\xef\xbb\xbf"])) + json.dumps(drawn).encode()
+
+    quick = manifest_json._parse_at_once(data, with_counts=with_counts)
+
+    try:
+        slow = manifest_json._parse_with_reasons(data, "m", with_counts=with_counts)
+    except LayoutError:
+        assert quick is None
+    else:
+        assert quick in (None, slow)
 
 
 def test_manifest_of_no_tars_is_one(tmp_path: Path) -> None:
@@ -148,13 +164,6 @@ def test_wrong_value_is_refused_with_file_and_entry(
     path = write(tmp_path, {**GOOD, **change})
 
     with pytest.raises(LayoutError, match=f"^{path}: .*{message}"):
-        read_manifest(path)
-
-
-def test_wrong_chunk_size_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, {**without("data_list_key_count"), "chunk_size": -5})
-
-    with pytest.raises(LayoutError, match="chunk_size is -5; expected"):
         read_manifest(path)
 
 

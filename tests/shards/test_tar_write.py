@@ -218,3 +218,24 @@ def test_tar_is_not_ended_after_an_error() -> None:
         write_half()
 
     assert len(file.getvalue()) == 2 * BLOCK
+
+
+def test_pieces_make_the_member_that_they_add_up_to() -> None:
+    whole, pieces = io.BytesIO(), io.BytesIO()
+
+    with TarWriter(whole) as tar:
+        tar.add("x.bin", b"abcdef")
+    with TarWriter(pieces) as tar:
+        expected = tar.size_with("x.bin", 6)
+        tar.add_pieces("x.bin", iter([b"ab", b"", b"cdef"]), size=6)
+
+    assert pieces.getvalue() == whole.getvalue()
+    assert expected == tar.size == len(whole.getvalue())
+
+
+@pytest.mark.parametrize(("pieces", "found"), [([b"ab", b"c"], "fewer"), ([b"abc", b"de"], "more")])
+def test_pieces_that_do_not_add_up_are_refused(pieces: list[bytes], found: str) -> None:
+    tar = TarWriter(io.BytesIO())
+
+    with pytest.raises(StorageError, match=f"'x.bin': {found} bytes than the 4"):
+        tar.add_pieces("x.bin", pieces, size=4)
