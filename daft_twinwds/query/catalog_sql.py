@@ -9,7 +9,7 @@ from daft.expressions import Expression
 from daft.session import Session
 from daft.sql.sql import sql_expr
 
-__all__ = ["check_table_name", "dtype_of", "predicate_of"]
+__all__ = ["SqlTextError", "check_table_name", "dtype_of", "predicate_of"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(
@@ -22,6 +22,15 @@ _TOKEN: Final = re.compile(
       | (?P<sign>[-+*/%<>=!,:|&^~().\[\]])""",
     re.VERBOSE,
 )
+
+
+class SqlTextError(ValueError):
+    """A text is not the piece of SQL that it should be."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What is wrong, without the text and what was expected."""
 
 
 class _Token(NamedTuple):
@@ -46,8 +55,7 @@ class _Token(NamedTuple):
 def predicate_of(text: str) -> Expression:
     """Return the condition that an SQL text is, as after ``WHERE``.
 
-    Fields of structs are written ``caption.score`` or ``caption['score']``; a field may be quoted,
-    a column may not. A query inside the condition is refused, since it would be free to read any
+    Fields of structs are written ``caption.score`` or ``caption['score']``. A query inside the condition is refused, since it would be free to read any
     file.
 
     Args:
@@ -55,17 +63,21 @@ def predicate_of(text: str) -> Expression:
 
     Raises:
         TypeError: It is no text.
-        ValueError: It is no expression, or more than one.
+        SqlTextError: It is no expression, or more than one.
     """
     if not isinstance(text, str):
         raise TypeError(f"a condition must be text, got {type(text).__name__}")
     tokens = list(_tokens(text))
     sql = "".join(_with_fields(text, tokens))
     try:
-        # Daft would read the longest expression that the text begins with, and ignore the rest.
-        return sql_expr(f"({sql})")
+        sql_expr(sql)
     except Exception as error:  # no module has the class that Daft raises
         raise _no_condition(text, _reason(error)) from error
+    try:
+        # Without brackets Daft ignores what stands behind the longest expression.
+        return sql_expr(f"({sql})")
+    except Exception as error:
+        raise _no_condition(text, "it goes on behind a whole condition") from error
 
 
 def dtype_of(text: str) -> daft.DataType:
@@ -140,10 +152,10 @@ def _with_fields(text: str, tokens: Sequence[_Token]) -> Iterator[str]:
         token = tokens[place]
         fields, end = _fields_after(tokens, place)
         if token.kind == "quoted":
-            # The quotes would become part of the name.
-            raise _no_condition(
-                text, f"the column {token.text} in quotes, where none are understood"
-            )
+            if not _NAME.fullmatch(token.text[1:-1]):
+                raise _no_condition(text, f"the column {token.text}, whose name is no plain word")
+            # To Daft the quotes would be part of the name.
+            token = _Token("word", token.text[1:-1])
         is_call = end < len(tokens) and tokens[end].text == "("
         if not token.is_name or not fields or is_call or _text_at(tokens, place - 1) == ".":
             yield token.text
@@ -178,10 +190,11 @@ def _reason(error: Exception) -> str:
     return str(error).strip().splitlines()[-1].removeprefix("REASON: ")
 
 
-def _no_condition(text: str, reason: str) -> ValueError:
-    return ValueError(
+def _no_condition(text: str, reason: str) -> SqlTextError:
+    return SqlTextError(
         f"{text!r} is no condition in SQL ({reason}); expected one as caption.score > 5 AND "
-        "caption.prompt LIKE '%lake%'"
+        "caption.prompt LIKE '%lake%'",
+        reason,
     )
 
 

@@ -52,7 +52,12 @@ class ShardRows:
 
 
 def index_shard(
-    shard: Shard, folders: Mapping[str, str], *, key_split: KeySplit, texts: bool
+    shard: Shard,
+    folders: Mapping[str, str],
+    *,
+    key_split: KeySplit,
+    texts: bool,
+    to_be_kept: bool = True,
 ) -> ShardRows:
     """Read a shard's headers, texts and the pictures' first bytes.
 
@@ -65,6 +70,8 @@ def index_shard(
         folders: Column -> folder, as the index calls it.
         key_split: See `split_name`.
         texts: Whether to read texts.
+        to_be_kept: Whether what is read will be believed later, for which versions of the tars
+            must be told apart.
 
     Raises:
         StorageError: A tar cannot be read, changed meanwhile, or lies on a server that does not
@@ -76,7 +83,7 @@ def index_shard(
         if path is not None
     }
     for column, state in states.items():
-        if state is not None and not state.is_telling:
+        if to_be_kept and state is not None and not state.is_telling:
             raise StorageError(
                 f"{shard.paths[column]}: the server gives neither a tag nor a time; expected an "
                 "ETag, without which an index could not tell that a tar has changed; read this "

@@ -105,7 +105,9 @@ def look_at(
             if use_index:
                 indexed = _indexed(shard, folders, facts, key_split, stack)
             if indexed is None:
-                rows = index_shard(shard, folders, key_split=key_split, texts=True)
+                rows = index_shard(
+                    shard, folders, key_split=key_split, texts=True, to_be_kept=False
+                )
                 indexed = rows.entry, rows.columns
             _count(facts, shard, folders, *indexed)
     except StorageError as error:

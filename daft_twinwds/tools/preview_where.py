@@ -2,32 +2,21 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
 
 import daft
 from daft.expressions import Expression
 
 from daft_twinwds.errors import SchemaError
 from daft_twinwds.query._daft import check_predicate
+from daft_twinwds.query.catalog_sql import SqlTextError, predicate_of
 
 __all__ = ["sql_condition"]
-
-_NAME: Final = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
-_TOKEN: Final = re.compile(
-    rf"""
-    '(?:[^']|'')*'                                        # a text
-    | --[^\n]*
-    | (?P<path>(?<![\w.]){_NAME}(?:\.{_NAME})*)(?![\w.])(?!\s*\()
-    """,
-    re.VERBOSE,
-)
-_PLAIN: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 def sql_condition(text: str, dtypes: Mapping[str, daft.DataType]) -> Expression:
     """Return the condition that a text in Daft's SQL states.
 
-    Fields of structs are written ``caption.prompt``, which Daft's own `sql_expr` does not know.
+    Unlike `predicate_of` it also says which column or field is not there.
 
     Args:
         text: As ``"image_width >= 3840 AND caption.prompt LIKE '%lake%'"``.
@@ -36,47 +25,15 @@ def sql_condition(text: str, dtypes: Mapping[str, daft.DataType]) -> Expression:
     Raises:
         SchemaError: It is no condition over these columns.
     """
-    sql = _with_fields(text, dtypes)
     try:
-        daft.sql_expr(sql)
-    except Exception as error:  # the type that Daft raises cannot be imported
-        raise _refusal(text, _reason_of(error), dtypes) from error
-    try:
-        # Without brackets, what follows a complete expression is ignored.
-        condition = daft.sql_expr(f"(\n{sql}\n)")
-    except Exception as error:
-        raise _refusal(text, "it goes on behind a whole condition", dtypes) from error
+        condition = predicate_of(text)
+    except SqlTextError as error:
+        raise _refusal(text, error.reason, dtypes) from error
     try:
         check_predicate(condition, dtypes)
     except SchemaError as error:
         raise _refusal(text, _reason_of(error.__cause__ or error), dtypes) from error
     return condition
-
-
-def _with_fields(text: str, dtypes: Mapping[str, daft.DataType]) -> str:
-    """Write fields of structs as Daft understands them."""
-
-    def replaced(found: re.Match[str]) -> str:
-        if found["path"] is None:
-            return found[0]
-        first, *fields = (_unquoted(name) for name in re.findall(_NAME, found["path"]))
-        if first not in dtypes or not _PLAIN.fullmatch(first):
-            return found[0]
-        if not fields:
-            return first
-        if not dtypes[first].is_struct():
-            return found[0]
-        made = first
-        for field in fields:
-            escaped = field.replace("'", "''")
-            made = f"struct_get({made}, '{escaped}')"
-        return made
-
-    return _TOKEN.sub(replaced, text)
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def _reason_of(error: BaseException) -> str:

@@ -311,6 +311,15 @@ def test_what_is_no_data_set_is_refused(tmp_path: Path) -> None:
         info(tmp_path, workers=0)
 
 
+def test_a_server_that_tells_no_versions_will_do(tmp_path: Path, range_server: Any) -> None:
+    root = make_twin_dataset(tmp_path / "twins", num_shards=2, samples_per_shard=2)
+    range_server.has_tags = False
+
+    found = info(range_server.serve(root))
+
+    assert (found.num_samples, found.faults) == (4, {})
+
+
 def test_progress_tells_of_each_shard(odd: Path) -> None:
     seen: list[InfoProgress] = []
 
