@@ -16,6 +16,7 @@ from daft_twinwds.cli.info import info_command
 from daft_twinwds.cli.pack import pack_command
 from daft_twinwds.cli.preview import preview_command
 from daft_twinwds.cli.validate import validate_command
+from daft_twinwds.shards.storage import storage_stats
 
 __all__ = ["main"]
 
@@ -34,6 +35,7 @@ class _Commands(click.Group):
         os.environ.setdefault("DAFT_PROGRESS_BAR", "0")
         os.environ.setdefault("DAFT_SHOW_QUERY_ID", "0")
         logging.getLogger("daft_local_execution").setLevel(logging.CRITICAL)
+        ctx.obj = storage_stats()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

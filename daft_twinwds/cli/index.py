@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from daft_twinwds.cli.output import print_facts, progress_bar
+from daft_twinwds.cli.output import print_facts, progress_bar, storage_facts
 from daft_twinwds.tools.index import build_index
 from daft_twinwds.tools.index_report import IndexProgress
 
@@ -55,7 +55,8 @@ def index_command(
             workers=workers,
             progress=progress,
         )
-    print_facts({**asdict(report), "is_complete": report.is_complete}, as_json=as_json)
+    facts = {**asdict(report), "is_complete": report.is_complete, "storage": storage_facts()}
+    print_facts(facts, as_json=as_json)
     if not report.is_complete:
         shard, why = next(iter({**report.failed, **report.out_of_date}.items()))
         raise click.ClickException(

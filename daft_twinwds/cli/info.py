@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from daft_twinwds.cli.output import progress_bar, stdout_console
+from daft_twinwds.cli.output import progress_bar, stdout_console, storage_facts
 from daft_twinwds.tools.info import InfoProgress, info
 from daft_twinwds.tools.info_plot import write_info_png
 from daft_twinwds.tools.info_table import info_table
@@ -42,6 +42,7 @@ def info_command(
     if png is not None:
         write_info_png(found, png)
     if as_json:
-        click.echo(json.dumps({**asdict(found), "index_state": found.index_state}))
+        facts = {**asdict(found), "index_state": found.index_state, "storage": storage_facts()}
+        click.echo(json.dumps(facts))
     else:
         stdout_console().print(info_table(found))

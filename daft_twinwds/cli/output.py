@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,7 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["print_facts", "progress_bar", "stdout_console"]
+from daft_twinwds.shards.storage import storage_stats
+
+__all__ = ["print_facts", "progress_bar", "stdout_console", "storage_facts"]
 
 _PIPE_WIDTH = 100
 """Columns of a table that is not printed on a terminal."""
@@ -57,3 +60,12 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
             if item not in (None, "", 0) or not label:
                 table.add_row(name.replace("_", " "), str(label), str(item))
     stdout_console().print(table)
+
+
+def storage_facts() -> dict[str, int | float]:
+    """Return what this command has read: requests (of local files, reads), bytes, retries, seconds.
+
+    Seconds are those spent waiting, added up over threads.
+    """
+    facts = asdict(storage_stats() - click.get_current_context().find_root().obj)
+    return {**facts, "seconds": round(facts["seconds"], 3)}

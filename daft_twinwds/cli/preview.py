@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from daft_twinwds.cli.output import print_facts, progress_bar
+from daft_twinwds.cli.output import print_facts, progress_bar, storage_facts
 from daft_twinwds.tools.preview import PreviewProgress, write_preview
 
 __all__ = ["preview_command"]
@@ -66,4 +66,4 @@ def preview_command(  # noqa: PLR0913  # one per option
             workers=workers,
             progress=progress,
         )
-    print_facts(asdict(report), as_json=as_json)
+    print_facts({**asdict(report), "storage": storage_facts()}, as_json=as_json)

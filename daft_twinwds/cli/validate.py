@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from daft_twinwds.cli.output import progress_bar, stdout_console
+from daft_twinwds.cli.output import progress_bar, stdout_console, storage_facts
 from daft_twinwds.tools.validate import validate
 from daft_twinwds.tools.validate_report import (
     WARNINGS,
@@ -97,6 +97,7 @@ def _print_json(report: ValidationReport) -> None:
         click.echo(json.dumps({"type": kind, **asdict(fault)}))
     facts = {key: value for key, value in asdict(report).items() if key not in _PRINTED}
     sums = {"num_faults": report.num_faults, "num_warnings": report.num_warnings}
+    facts["storage"] = storage_facts()
     click.echo(json.dumps({"type": "summary", "is_sound": report.is_sound, **sums, **facts}))
 
 
@@ -118,6 +119,8 @@ def _print_text(report: ValidationReport) -> None:
         ("warnings", report.num_warnings),
     ):
         table.add_row("", label, str(number))
+    for label, amount in storage_facts().items():
+        table.add_row("", f"storage: {label}", str(amount))
     stdout_console().print(table)
     kept = len(report.faults) + len(report.warnings)
     if kept < report.num_faults + report.num_warnings:

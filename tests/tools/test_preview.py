@@ -19,7 +19,6 @@ from typing_extensions import override
 
 import daft_twinwds
 from daft_twinwds.cli import main
-from daft_twinwds.cli.preview import preview_command
 from daft_twinwds.errors import LayoutError, SchemaError, StorageError
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.index import build_index
@@ -573,8 +572,8 @@ def test_command_writes_a_page(root: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     arguments = [str(root), "--output", str(page), "--where", "caption.score >= 0", "--limit", "4"]
 
-    told = CliRunner().invoke(preview_command, arguments)
-    as_json = CliRunner().invoke(preview_command, [*arguments, "--sample", "--no-count", "--json"])
+    told = CliRunner().invoke(main, ["preview", *arguments])
+    as_json = CliRunner().invoke(main, ["preview", *arguments, "--sample", "--no-count", "--json"])
 
     assert told.exit_code == as_json.exit_code == 0, told.output
     assert "num shown" in told.output

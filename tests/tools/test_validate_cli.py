@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from daft_twinwds.cli.validate import validate_command
-from daft_twinwds.errors import LayoutError
+from daft_twinwds.cli import main
 from daft_twinwds.testing import make_twin_dataset, write_tar
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(validate_command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(main, ["validate", *[str(argument) for argument in arguments]])
 
 
 def json_lines(result: Result) -> list[dict[str, Any]]:
@@ -64,7 +63,7 @@ def test_warnings_exit_with_0_unless_strict(root: Path) -> None:
     lenient, strict = run(root), run(root, "--strict")
 
     assert (lenient.exit_code, strict.exit_code) == (0, 1)
-    assert lenient.stdout == strict.stdout
+    assert lenient.stdout.partition("storage")[0] == strict.stdout.partition("storage")[0]
     assert lenient.stdout.startswith("warning: stale root: ")
 
 
@@ -87,6 +86,7 @@ def test_json_is_a_line_per_fault_and_a_summary(root: Path) -> None:
     }
     assert fault["path"] == str(tar)
     assert (warning["type"], warning["kind"]) == ("warning", "stale root")
+    assert summary.pop("storage")["bytes"] > 0
     assert summary == {
         "type": "summary",
         "is_sound": False,
@@ -138,8 +138,8 @@ def test_correction_of_unsound_tars_is_our_error(root: Path) -> None:
     result = run(root, "--fix-manifest")
 
     assert result.exit_code == 1
-    assert isinstance(result.exception, LayoutError)
-    assert "damaged tar, one of 1 faults" in str(result.exception)
+    assert result.stderr.startswith("Error: ")
+    assert "damaged tar, one of 1 faults" in result.stderr
 
 
 def test_faults_that_are_not_listed_are_told_of(
