@@ -8,13 +8,14 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from daft.series import Series
 
 from daft_twinwds.errors import LayoutError, SchemaError
 from daft_twinwds.pictures.image_format import looks_like
-from daft_twinwds.query._daft import io_config_of
+from daft_twinwds.query._daft import file_storage, io_config_of
 from daft_twinwds.query.io_options import storage_options
 from daft_twinwds.query.sink_columns import SUFFIX, OutColumn
 from daft_twinwds.query.sink_encode import Payload
@@ -24,10 +25,15 @@ from daft_twinwds.shards.samples import split_name
 from daft_twinwds.shards.storage import File, open_file, shown
 from daft_twinwds.shards.urls import Url, is_url, local_path, scheme_of
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 __all__ = ["PIECE", "FilePayloads", "is_below"]
 
 PIECE: Final = 1 << 20
 """Bytes of a file that are in memory at a time."""
+AHEAD: Final = 8
+"""Files of a server whose first pieces are asked for at a time, as each answer takes its time."""
 _AT_ONCE: Final = 1024
 _SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
@@ -52,49 +58,80 @@ class FilePayloads:
     ) -> None:
         self._column = column
         # The struct behind a File column: url, io_config, position, size.
-        self._storage: Any = getattr(values.to_arrow(), "storage", values.to_arrow())
+        self._storage = file_storage(pa.chunked_array([values.to_arrow()]))
         self._options = options_of(options, column.name)
         self._forbidden = forbidden
         self._start = 0
         self._chunk: list[dict[str, Any] | None] = []
         self._open: tuple[tuple[str, bytes | None], File] | None = None
+        self._ahead: dict[int, Future[tuple[int, bytes]]] = {}
 
     def payload(self, row: int) -> Payload | None:
         """See `Payloads.payload`."""
-        if not self._start <= row < self._start + len(self._chunk):
-            self._start = row
-            self._chunk = self._storage.slice(row, _AT_ONCE).to_pylist()
-        ref = self._chunk[row - self._start]
-        if ref is None or ref["url"] is None:
+        ref = self._ref(row)
+        if ref is None:
             return None
-        file = self._file(ref["url"], ref["io_config"])
-        position = ref["position"] or 0
-        size = len(file) - position if ref["size"] is None else ref["size"]
-        first = file.read(position, min(size, PIECE)) if size else b""
+        size, first = self._begun_ahead(row) if is_url(ref["url"]) else self._begun(ref)
         return Payload(
             suffix=self._suffix(ref, first),
             size=size,
-            pieces=_pieces(file, position, size, first),
+            pieces=(first,) if len(first) == size else self._pieces(ref, size, first),
         )
 
     def close(self) -> None:
-        """Close the file that was read last."""
+        """Close the file that was read last, and ask for no more."""
+        for begun in self._ahead.values():
+            begun.cancel()
+        self._ahead.clear()
         if self._open is not None:
             self._open[1].close()
             self._open = None
 
-    def _file(self, url: str, io_config: bytes | None) -> File:
-        wanted = (url, io_config)
+    def _ref(self, row: int) -> dict[str, Any] | None:
+        if not self._start <= row < self._start + len(self._chunk):
+            self._start = row
+            self._chunk = self._storage.slice(row, _AT_ONCE).to_pylist()
+        ref = self._chunk[row - self._start]
+        return None if ref is None or ref["url"] is None else ref
+
+    def _begun(self, ref: Mapping[str, Any]) -> tuple[int, bytes]:
+        return _begin(self._file(ref), ref)
+
+    def _begun_ahead(self, row: int) -> tuple[int, bytes]:
+        """Return a row's size and first piece; servers are asked for the next rows meanwhile."""
+        # Importing the clients takes some hundred milliseconds, which local data need not pay.
+        from daft_twinwds.shards.clients import request_pool
+
+        for later in range(row, min(row + AHEAD, self._start + len(self._chunk))):
+            ref = self._ref(later)
+            if ref is not None and is_url(ref["url"]) and later not in self._ahead:
+                options = self._options_of(ref)
+                self._ahead[later] = request_pool().submit(_begin_alone, ref, options)
+        return self._ahead.pop(row).result()
+
+    def _pieces(self, ref: Mapping[str, Any], size: int, first: bytes) -> Iterator[bytes]:
+        yield first
+        file, position = self._file(ref), ref["position"] or 0
+        for start in range(len(first), size, PIECE):
+            yield file.read(position + start, min(PIECE, size - start))
+
+    def _file(self, ref: Mapping[str, Any]) -> File:
+        wanted = (ref["url"], ref["io_config"])
         if self._open is None or self._open[0] != wanted:
-            self.close()
-            if self._forbidden is not None and is_below(url, self._forbidden):
-                raise LayoutError(
-                    f"{shown(url)}: lies in {self._forbidden}, which is to be overwritten; expected "
-                    "data from elsewhere; write to another folder"
-                )
-            options = self._options if io_config is None else _own_options(io_config)
-            self._open = wanted, open_file(url, options)
+            if self._open is not None:
+                self._open[1].close()
+                self._open = None
+            self._open = wanted, open_file(ref["url"], self._options_of(ref))
         return self._open[1]
+
+    def _options_of(self, ref: Mapping[str, Any]) -> StorageOptions:
+        """Return how a file is accessed, unless it must not be."""
+        if self._forbidden is not None and is_below(ref["url"], self._forbidden):
+            raise LayoutError(
+                f"{shown(ref['url'])}: lies in {self._forbidden}, which is to be overwritten; "
+                "expected data from elsewhere; write to another folder"
+            )
+        return self._options if ref["io_config"] is None else _own_options(ref["io_config"])
 
     def _suffix(self, ref: Mapping[str, Any], first: bytes) -> str:
         if self._column.suffix is not None:
@@ -119,10 +156,15 @@ def _own_options(io_config: bytes) -> StorageOptions:
     return options
 
 
-def _pieces(file: File, position: int, size: int, first: bytes) -> Iterator[bytes]:
-    yield first
-    for start in range(len(first), size, PIECE):
-        yield file.read(position + start, min(PIECE, size - start))
+def _begin(file: File, ref: Mapping[str, Any]) -> tuple[int, bytes]:
+    position = ref["position"] or 0
+    size = len(file) - position if ref["size"] is None else ref["size"]
+    return size, file.read(position, min(size, PIECE)) if size else b""
+
+
+def _begin_alone(ref: Mapping[str, Any], options: StorageOptions) -> tuple[int, bytes]:
+    with open_file(ref["url"], options) as file:
+        return _begin(file, ref)
 
 
 def _suffix_of_name(url: str) -> str | None:

@@ -72,7 +72,8 @@ def write_shards(
 ) -> Iterator[StagedShard]:
     """Write rows, in order, as shards that only these rows are in.
 
-    Memory is bounded by one piece of a file, or one value, per column, besides the rows.
+    Memory is bounded by one piece of a file (of eight, where they are a server's), or one value,
+    per column, besides the rows.
 
     Args:
         batch: The rows.

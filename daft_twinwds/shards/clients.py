@@ -144,9 +144,7 @@ def _store(
             retry_config=retry,
         )
     if scheme in GCS:
-        return GCSStore(
-            place, config=_gcs(options.gcs), client_options=client, retry_config=retry
-        )
+        return GCSStore(place, config=_gcs(options.gcs), client_options=client, retry_config=retry)
     if scheme in AZURE:
         container, _, host = place.partition("@")
         return AzureStore(

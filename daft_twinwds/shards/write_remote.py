@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import obstore
 
-from daft_twinwds.shards.clients import object_store, request_pool
+from daft_twinwds.shards.clients import object_store
 from daft_twinwds.shards.fetch import retried
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.new_object import copy_object, new_object, put_object, version_of
@@ -29,6 +29,8 @@ _Result = TypeVar("_Result")
 LEFT_AFTER: Final = timedelta(hours=24)
 """Time without a new object after which a staging folder is nobody's: stores have no locks."""
 _PAGE: Final = 1000
+_SIDE_BY_SIDE: Final = 16
+"""Copies that a store makes at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +73,18 @@ class RemoteFolder:
 
     def move(self, names: Mapping[str, str]) -> None:
         """See `WriteFolder.move`; the originals go with their staging folder."""
-        copies = [
-            request_pool().submit(copy_object, self._url(old), self._url(new), self.options)
-            for old, new in names.items()
-        ]
-        # None may still be under way when the others' names are taken back.
-        wait(copies)
-        for copy in copies:
-            copy.result()
+        # Threads of their own: those for requests may be needed by the copies themselves.
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="daft-twinwds-copy") as pool:
+            copies = [
+                pool.submit(copy_object, self._url(old), self._url(new), self.options)
+                for old, new in names.items()
+            ]
+            try:
+                for copy in copies:
+                    copy.result()
+            finally:
+                # None may still be under way when the others are taken back.
+                pool.shutdown(cancel_futures=True)
 
     def remove(self, names: Iterable[str]) -> None:
         """See `WriteFolder.remove`."""

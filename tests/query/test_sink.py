@@ -626,6 +626,27 @@ def test_types_that_would_not_be_read_back_are_refused(tmp_path: Path, dtype: Da
         write_twin_webdataset(df, tmp_path / "out")
 
 
+def test_types_that_are_too_deep_are_refused(tmp_path: Path) -> None:
+    dtype = DataType.int64()
+    for _ in range(65):
+        dtype = DataType.list(dtype)
+
+    with pytest.raises(ValueError, match=r"at: a column of .* cannot be written"):
+        write_twin_webdataset(
+            numbered().with_column("at", daft.lit(None).cast(dtype)), tmp_path / "out"
+        )
+
+
+def test_a_single_name_is_no_list_of_modalities(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="got the string 'number'"):
+        write_twin_webdataset(numbered(), tmp_path / "out", modalities="number")
+
+
+def test_keys_alone_are_no_data_set(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no column beside"):
+        write_twin_webdataset(numbered().select("__key__"), tmp_path / "out")
+
+
 def test_nothing_is_written_to_http(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing can be written to http://"):
         write_twin_webdataset(numbered(), "http://127.0.0.1/x")

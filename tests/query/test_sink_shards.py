@@ -1,15 +1,19 @@
 """What tasks do, in the thread of the test, where errors keep their types."""
 
+import io
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import daft
 import numpy as np
 import pyarrow as pa
 import pytest
 from daft import DataType, col
+from daft.io import IOConfig, S3Config
 from daft.recordbatch import MicroPartition
+from PIL import Image
 
 from daft_twinwds import read_twin_webdataset
 from daft_twinwds.errors import (
@@ -20,10 +24,13 @@ from daft_twinwds.errors import (
     TwinWebDatasetError,
 )
 from daft_twinwds.query.sink import TwinWebDatasetSink, write_twin_webdataset
-from daft_twinwds.query.sink_files import PIECE, is_below
+from daft_twinwds.query.sink_files import PIECE, _own_options, is_below
 from daft_twinwds.shards.storage import storage_stats
 from daft_twinwds.shards.write_target import WriteTarget
 from daft_twinwds.testing import make_twin_dataset
+
+if TYPE_CHECKING:
+    from tests.conftest import RangeServer
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +84,16 @@ def test_pictures_and_arrays_are_encoded(tmp_path: Path, suffix: str) -> None:
     written = write_twin_webdataset(df, tmp_path / "out", suffixes={"x": suffix})
 
     assert written.to_pydict()["samples"] == [2]
+
+
+def test_sixteen_bits_per_pixel_are_kept(tmp_path: Path) -> None:
+    write_twin_webdataset(
+        arrays(np.full((2, 2), 40000, np.uint16)), tmp_path / "out", suffixes={"x": "png"}
+    )
+
+    (file,) = read_twin_webdataset(tmp_path / "out").to_pydict()["x"]
+    with file.open() as data, Image.open(io.BytesIO(data.read())) as image:
+        assert np.asarray(image).tolist() == [[40000, 40000]] * 2
 
 
 @pytest.mark.parametrize(
@@ -191,6 +208,54 @@ def test_files_of_an_url_without_a_suffix_are_looked_into(tmp_path: Path) -> Non
     assert (tmp_path / "out/x/part_000000/000000.tar").read_bytes().startswith(b"a.gif\0")
     with pytest.raises(SchemaError, match="tell no suffix"):
         write_twin_webdataset(df("text"), tmp_path / "other")
+
+
+def test_files_are_opened_as_their_own_configuration_says(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"content")
+    config = IOConfig(s3=S3Config(num_tries=3))
+    files = [daft.File(str(tmp_path / "a.bin"), config), daft.File(str(tmp_path / "a.bin"))]
+    df = daft.from_pydict({"__key__": ["a", "b"], "x": files})
+
+    write_twin_webdataset(df, tmp_path / "out", suffixes={"x": "dat"})
+
+    back = read_twin_webdataset(tmp_path / "out", schema={"x": DataType.binary()})
+    assert back.to_pydict()["x"] == [b"content"] * 2
+    assert _own_options.cache_info().currsize > 0
+
+
+def test_files_of_a_server_are_asked_for_ahead(tmp_path: Path, range_server: "RangeServer") -> None:
+    contents = [b"%d" % number * 1000 for number in range(16)]
+    contents[5] = b"5" * (2 * PIECE + 1)
+    for number, content in enumerate(contents):
+        range_server.files[f"/{number}.bin"] = content
+    keys = [f"k{number:02d}" for number in range(16)]
+    files = [daft.File(f"{range_server.url}/{number}.bin") for number in range(16)]
+    df = daft.from_pydict({"__key__": keys, "x": files})
+    range_server.latency = 0.1
+
+    begin = time.perf_counter()
+    write_twin_webdataset(df, tmp_path / "out")
+    seconds = time.perf_counter() - begin
+
+    back = read_twin_webdataset(tmp_path / "out", schema={"x": DataType.binary()}).to_pydict()
+    assert dict(zip(back["__key__"], back["x"], strict=True)) == dict(
+        zip(keys, contents, strict=True)
+    )
+    # One after another they would take as long as all answers together.
+    assert seconds < 0.8 * range_server.latency * len(range_server.requests)
+
+
+def test_a_missing_file_of_a_server_is_named_with_its_sample(
+    tmp_path: Path, range_server: "RangeServer"
+) -> None:
+    range_server.files["/a.bin"] = b"content"
+    files = [daft.File(f"{range_server.url}/{name}.bin?secret") for name in "ab"]
+    df = daft.from_pydict({"__key__": ["a", "b"], "x": files})
+
+    with pytest.raises(StorageError, match=r"sample 'b', column 'x': .*/b\.bin") as caught:
+        write_twin_webdataset(df, tmp_path / "out")
+
+    assert "secret" not in str(caught.value)
 
 
 def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import daft
 import pytest
 import ray
 
@@ -73,6 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """A cluster that this process is the driver of; its address."""
+    # Daft chooses its runner once, and Ray where it runs: all other tests would have it as well.
+    assert daft.get_or_create_runner().name == "native"
     # Not pytest's own folder: names of sockets have to be short.
     folder = tempfile.mkdtemp(prefix="ray_", dir="/tmp")
     reaper = subprocess.Popen(

@@ -1,9 +1,11 @@
 """Ray Data: references in blocks, and what becomes of them in tasks."""
 
+import importlib
 import json
 import logging
 import pickle
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +25,12 @@ from ray.exceptions import UserCodeException
 
 import daft_twinwds
 from daft_twinwds import errors
-from daft_twinwds.errors import DecodeError, StorageError, TwinWebDatasetError
+from daft_twinwds.errors import (
+    DecodeError,
+    MissingDependencyError,
+    StorageError,
+    TwinWebDatasetError,
+)
 from daft_twinwds.ray import CollateBatch, DecodeBatch
 from daft_twinwds.shards.options import S3Options, StorageOptions
 from daft_twinwds.testing import make_twin_dataset
@@ -257,6 +264,34 @@ def test_a_decoder_travels_with_credentials_that_it_does_not_show() -> None:
 
     assert "hunter2" not in repr(decode)
     assert pickle.loads(pickle.dumps(decode))._storage == options
+
+
+def test_a_missing_package_is_no_bad_sample(selection: Selection) -> None:
+    def decode(data: bytes) -> None:
+        raise MissingDependencyError("pip install it")
+
+    with pytest.raises(MissingDependencyError, match="pip install it"):
+        DecodeBatch({"image": decode}, on_error="skip")(table_of(selection))
+
+
+def test_without_ray_the_extra_is_named(
+    selection: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("daft_twinwds.ray", "daft_twinwds.train.blocks"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+
+    with pytest.raises(MissingDependencyError, match=r"needs Ray Data.* 'daft-twinwds\[ray\]'"):
+        selection.to_ray_dataset()
+    with pytest.raises(MissingDependencyError, match=r"needs Ray Data.* 'daft-twinwds\[ray\]'"):
+        importlib.import_module("daft_twinwds.ray")
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(MissingDependencyError, match="CollateBatch needs torch"):
+        CollateBatch()({})
 
 
 def test_numbers_become_tensors_and_all_else_lists() -> None:

@@ -1,12 +1,15 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from obstore.store import S3Store
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards import new_object as module
+from daft_twinwds.shards.clients import object_store
 from daft_twinwds.shards.new_object import copy_object, new_object, put_object, version_of
 from daft_twinwds.shards.options import S3Options, StorageOptions
 from daft_twinwds.shards.storage import read_range
+from daft_twinwds.shards.urls import Url
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
@@ -148,3 +151,15 @@ def test_what_a_lost_answer_was_about_is_no_conflict(options: StorageOptions) ->
     put_object(url, b"one", options, replaces=None)
 
     assert read_range(url, 0, options=options) == b"one"
+
+
+def test_only_clients_that_send_in_parts_repeat_requests_by_themselves(
+    options: StorageOptions,
+) -> None:
+    url = Url.parse("s3://target/x")
+
+    for repeats, retries in ((False, 0), (True, options.retries)):
+        store, _ = object_store(url, options, repeats=repeats)
+        assert isinstance(store, S3Store)
+        assert store.retry_config is not None
+        assert store.retry_config["max_retries"] == retries
