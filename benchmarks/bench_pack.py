@@ -1,6 +1,7 @@
 """Packing folders of raw files, against a plain loop over ``tarfile`` that writes the same shards.
 
-The loop gets its files listed and paired, classifies nothing, syncs nothing and cannot be resumed.
+The loop pairs the files and, where classes are asked for, measures the pictures by Pillow; it is told
+which shard is whose, syncs nothing and cannot be resumed.
 
 Run: python benchmarks/bench_pack.py [--files 10000] [--shard-sizes 20 500] [--workers 2]
          [--runs 5] [--data FOLDER_OF_A_TWIN_DATA_SET]
@@ -15,8 +16,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from PIL import ExifTags, Image
 from twins import WORDS
 
 from daft_twinwds.testing import encode_jpeg
@@ -49,15 +52,32 @@ def unpack(data: Path, root: Path) -> None:
             archive.extractall(root / modality, filter="data")
 
 
-def plain_loop(source: Path, plan: Path, output: Path) -> None:
-    """Write the tars of a plan as a script would."""
+def plain_loop(source: Path, plan: Path, output: Path, *, classify: bool) -> None:
+    """Pair the files, measure the pictures and write the tars of a plan, as a script would."""
+    stems = [{path.stem for path in (source / modality).iterdir()} for modality in MODALITIES]
+    paired = set.intersection(*stems)
+    if classify:
+        for path in (source / "image").iterdir():
+            ratio_of(path)
+    counts = []
     for shard in iter_plan(str(plan)):
         for modality in MODALITIES:
             path = output / shard.tar(modality)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
                 for name, file, _ in shard.members(modality):
+                    assert Path(file).stem in paired
                     tar.add(source / modality / file, name)
+        counts.append(len(shard.members("image")))
+    (output / "wdinfo.json").write_text(json.dumps({"data_list_key_count": counts}))
+
+
+def ratio_of(path: Path) -> float:
+    with Image.open(path) as image:
+        width, height = image.size
+        if image.getexif().get(ExifTags.Base.Orientation, 1) > 4:
+            width, height = height, width
+        return width / height
 
 
 def seconds_of(function: Callable[[Path], object], output: Path) -> float:
@@ -91,9 +111,8 @@ def compare(
         our_times, their_times = [], []
         # In turns, as other work on the machine should slow both down alike.
         for _ in range(runs):
-            their_times.append(
-                seconds_of(lambda output: plain_loop(source, plan, output), outputs.pop())
-            )
+            loop = partial(plain_loop, source, plan, classify=classify)
+            their_times.append(seconds_of(loop, outputs.pop()))
             our_times.append(seconds_of(ours, outputs.pop()))
     our_time, their_time = min(our_times), min(their_times)
     report = reports[-1]

@@ -5,9 +5,10 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
+from typing_extensions import override
 
 from daft_twinwds.partition import Partition
 from daft_twinwds.query.io_options import AnyConfig, storage_options
@@ -186,6 +187,14 @@ class TwinLoader:
         self._report = FeedReport()
         self._stats_before = storage_stats()
         self._warn_of_idle_buckets()
+
+    @override
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TwinLoader holds the rank and the threads of the process that it was made in; "
+            "expected one to be made where it is used; send its selection there, or use "
+            "to_torch_iter_dataset for DataLoader's workers"
+        )
 
     def __len__(self) -> int:
         """Batches that a rank gets in a whole iteration.

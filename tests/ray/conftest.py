@@ -55,12 +55,15 @@ shutil.rmtree(folder, ignore_errors=True)
 IGNORED = (
     # Ray Data deprecates what its own context sets.
     "ignore:`use_(push_based_shuffle|polars|arrow_tensor_v2)` is deprecated:DeprecationWarning",
+    # Ray Data ignores it, but in threads, where that does not hold for sure.
+    "ignore:The given NumPy array is not writable:UserWarning",
     # Ray Train reads its notes of a run by Pydantic's old names.
     "ignore:The `parse_obj` method is deprecated:DeprecationWarning",
 )
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:

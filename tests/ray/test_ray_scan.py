@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
+import daft_twinwds
+from daft_twinwds.query.source import TwinWebDatasetSource
 from daft_twinwds.testing import make_twin_dataset
 
 JOB = Path(__file__).with_name("scan_job.py")
@@ -72,3 +75,38 @@ def test_a_dataset_that_the_cluster_wrote_is_what_it_was_given(
     on_ray: dict[str, Any], root: Path
 ) -> None:
     assert on_ray["written"] == QUERIES["contents"](root)
+
+
+WITHOUT_PACKAGE = """
+import pickle, sys
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "daft_twinwds":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+pickle.loads(sys.stdin.buffer.read())
+"""
+
+
+def test_a_worker_without_the_package_says_what_it_lacks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources: list[TwinWebDatasetSource] = []
+    monkeypatch.setattr(TwinWebDatasetSource, "read", lambda self: sources.append(self))
+    daft_twinwds.read_twin_webdataset(root)
+    dumps: Any = ray.cloudpickle.dumps
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGE],
+        input=dumps(sources[0]),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert b"ModuleNotFoundError: No module named 'daft_twinwds" in done.stderr

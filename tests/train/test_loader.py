@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import math
+import pickle
 import threading
 import time
 from collections import Counter
@@ -685,6 +686,11 @@ def test_too_small_buckets_are_told(numbers: Selection, caplog: pytest.LogCaptur
     assert "buckets [1, 2] have too few rows for a global batch of 3" in caplog.text
     report = loader.report()
     assert (report["dropped"], report["filled"], report["idle_buckets"]) == (4, 0, [1, 2])
+
+
+def test_a_loader_stays_in_its_process(numbers: Selection) -> None:
+    with pytest.raises(TypeError, match="send its selection there"):
+        pickle.dumps(TwinLoader(numbers, batch_size=2))
 
 
 def test_the_order_of_seed_0_never_changes(tmp_path: Path) -> None:
