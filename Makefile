@@ -17,7 +17,8 @@ demo: $(VENV)/demo.stamp  ## Query and train on a small data set made on the spo
 
 test: $(VENV)/dev.stamp  ## Run the tests and the notebooks, and hold coverage above its floor
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup --nbmake tests notebooks
+	$(BIN)/coverage run -m pytest -n 2 -m 'not ray' --nbmake tests notebooks
+	$(BIN)/coverage run -m pytest -m ray tests/ray
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -63,13 +63,10 @@ IGNORED = (
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.ray)
-            # One process has the cluster: `--dist loadgroup`.
-            item.add_marker(pytest.mark.xdist_group("ray"))
             for ignored in IGNORED:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
 
