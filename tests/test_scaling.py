@@ -19,6 +19,9 @@ NAMES_OF_UNITS = {
 }
 
 
+pytestmark = pytest.mark.slow  # two processes import torch and Daft
+
+
 @pytest.fixture(scope="module")
 def costs() -> dict[str, dict[str, Any]]:
     """Name -> what the script says of it."""
