@@ -68,7 +68,7 @@ def plain_loop(source: Path, plan: Path, output: Path, *, classify: bool) -> Non
                 for name, file, _ in shard.members(modality):
                     assert Path(file).stem in paired
                     tar.add(source / modality / file, name)
-        counts.append(len(shard.members("image")))
+        counts.append(len(list(shard.members("image"))))
     (output / "wdinfo.json").write_text(json.dumps({"data_list_key_count": counts}))
 
 

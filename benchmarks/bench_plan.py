@@ -2,7 +2,7 @@
 
 Both read the same ``wdinfo.json`` and end with the shards of (rank 3 of 64, worker 1 of 8); no
 folder is listed. The peer is PiD's way: one attrs object per shard, the list repeated to a multiple
-of the readers, then sliced by rank and by worker. Seconds are of CPU, so that other work on the
+of the readers, sliced by rank and by worker, and shuffled. Seconds are of CPU, so that other work on the
 machine counts little; memory is what is held in the end.
 
 Run: python benchmarks/bench_plan.py [--shards 1000000] [--runs 3]
@@ -10,6 +10,7 @@ Run: python benchmarks/bench_plan.py [--shards 1000000] [--runs 3]
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -44,22 +45,34 @@ class TarSample:
 def plan_by_objects(path: str) -> tuple[Any, list[str]]:
     with Path(path).open() as file:
         content = json.load(file)
+    per_dataset_keys: list[str] = []
     meta: dict[str, Any] = {"source": path}
-    tars = [
+    of_manifest = [
         TarSample(
-            path=path, root=content["root"], keys=content["data_keys"], meta=meta, dset_id="set_0"
+            path=tar,
+            root=content["root"],
+            keys=per_dataset_keys or content["data_keys"],
+            meta=meta,
+            dset_id="set_0",
+            sample_keys_full_list=None,
         )
-        for path in content["data_list"]
+        for tar in content["data_list"]
     ]
+    chunk_size = sum(content["data_list_key_count"]) // len(of_manifest)
+    tars: list[TarSample] = []
+    tars.extend(of_manifest)
     length = -(-len(tars) // READER.num_readers) * READER.num_readers
-    repeated = tars + tars[: length - len(tars)]
-    mine = repeated[READER.rank :: READER.world_size][READER.worker :: READER.num_workers]
-    return tars, [tar.path for tar in mine]
+    repeated: list[TarSample] = []
+    while len(repeated) < length:
+        repeated.extend(tars)
+    mine = repeated[:length][READER.rank :: READER.world_size][READER.worker :: READER.num_workers]
+    random.Random(READER.rank * READER.num_workers + READER.worker).shuffle(mine)
+    return (tars, chunk_size), [tar.path for tar in mine]
 
 
 def plan(path: str) -> tuple[Any, list[str]]:
     manifest = read_manifest(path, with_counts=False)
-    numbers = shard_plan(len(manifest.names), READER, shuffle=False)
+    numbers = shard_plan(len(manifest.names), READER)
     return manifest, manifest.names.take(pa.array(numbers)).to_pylist()
 
 

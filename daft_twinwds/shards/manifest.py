@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,10 @@ MAX_BYTES: Final = 256 * 2**20
 _PART: Final = r"[^./\\\x00][^/\\\x00]*"
 _RELATIVE: Final = rf"{_PART}(?:/{_PART})*"
 _TAR: Final = rf"(?:{_PART}/)*[^./\\\x00][^/\\\x00]*\.[tT][aA][rR]"
+
+_SLASH, _DOT, _BACKSLASH, _NUL = b"/.\\\0"
+_PIECE: Final = 1 << 18
+"""Bytes of names that are looked at together; they stay in the processor's cache."""
 
 _FOLDER_RULE: Final = (
     "a folder below the dataset's: relative, '/' between its parts, no part that begins with '.', "
@@ -118,9 +123,11 @@ def _read(path: str, options: StorageOptions) -> tuple[str, bytes]:
 
 
 def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str) -> None:
-    good = pc.match_substring_regex(values, rf"^(?:{pattern})$")
-    if not pc.all(good, min_count=0).as_py():
-        bad = np.flatnonzero(~np.asarray(good))
+    bad: list[int] = []
+    if not _are_plain(values):
+        good = pc.match_substring_regex(values, rf"^(?:{pattern})$")
+        bad = np.flatnonzero(~np.asarray(good)).tolist()
+    if bad:
         raise LayoutError(
             f"{where}[{bad[0]}] is {values[bad[0]].as_py()!r}; expected {rule}; "
             f"correct the manifest ({len(bad)} such entries)"
@@ -135,6 +142,33 @@ def _check_paths(values: pa.StringArray, pattern: str, *, where: str, rule: str)
             f"{where} holds {twice[0]['values'].as_py()!r} {twice[0]['counts'].as_py()} times; "
             f"expected each once; correct the manifest ({len(twice)} such entries)"
         )
+
+
+def _are_plain(names: pa.StringArray) -> bool:
+    """Return whether all names are relative paths of tars, as nearly always; False if in doubt.
+
+    The bytes of all names are looked at together, piece by piece, which takes half the time of an
+    expression for each.
+    """
+    if not len(names) or not pc.all(pc.ends_with(names, ".tar")).as_py():
+        return False
+    _, offsets, content = names.buffers()
+    borders = np.frombuffer(offsets, np.int32)[names.offset : names.offset + len(names) + 1]
+    data = np.frombuffer(content, np.uint8)[borders[0] : borders[-1]]
+    begins = data[borders[:-1] - borders[0]]
+    if _any_of(begins, _DOT, _SLASH):
+        return False
+    for start in range(0, len(data), _PIECE):
+        # One byte more, for what follows a slash at the border; the last name ends with no slash.
+        piece = data[start : start + _PIECE + 1]
+        after_slashes = piece[np.flatnonzero(piece[:-1] == _SLASH) + 1]
+        if _any_of(after_slashes, _DOT, _SLASH) or _any_of(piece, _BACKSLASH, _NUL):
+            return False
+    return True
+
+
+def _any_of(data: npt.NDArray[np.uint8], *values: int) -> bool:
+    return any(bool((data == value).any()) for value in values)
 
 
 def _counts(content: ManifestContent, path: str) -> pa.Int64Array | None:

@@ -24,7 +24,7 @@ from daft_twinwds.shards.modalities import has_own_root
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.shards.urls import is_url
-from daft_twinwds.tools.index_cluster import run_on_cluster
+from daft_twinwds.tools.cluster import run_on_cluster
 from daft_twinwds.tools.index_part import PartJob, holds
 from daft_twinwds.tools.index_place import absolute, index_folder, remove_others
 from daft_twinwds.tools.index_report import IndexProgress, IndexReport, PartOutcome

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,33 @@ def test_odd_manifests_are_parsed_as_plain_json_is(content: Any, with_counts: bo
         assert quick is None
     else:
         assert quick in (None, slow)
+
+
+@given(
+    names=st.lists(
+        st.one_of(
+            st.text("ab./\\\0\u00e9", max_size=6).map(lambda text: f"{text}.tar"),
+            st.text("ab./\\\0", max_size=6),
+        ),
+        max_size=4,
+    ),
+    start=st.integers(0, 2),
+    piece=st.integers(1, 9),
+)
+def test_names_that_look_plain_together_are_so_one_by_one(
+    names: list[str], start: int, piece: int
+) -> None:
+    array = pa.array(names, pa.string()).slice(start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_module, "_PIECE", piece)
+        is_plain = manifest_module._are_plain(array)
+
+    if is_plain:
+        rule = re.compile(manifest_module._TAR)
+        assert all(rule.fullmatch(name) for name in array.to_pylist())
+    elif all(re.fullmatch(r"\w+(/\w+)*\.tar", name) for name in array.to_pylist()):
+        assert not len(array)
 
 
 def test_manifest_of_no_tars_is_one(tmp_path: Path) -> None:

@@ -1,0 +1,317 @@
+"""Makes a new twin data set of what is worth training on: ``curate``."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+import daft
+import numpy as np
+from daft.expressions import Expression
+from numpy.typing import NDArray
+
+from daft_twinwds.errors import StorageError
+from daft_twinwds.query.io_options import AnyConfig
+from daft_twinwds.query.scan import IndexUse, Policy
+from daft_twinwds.query.sink_files import is_below
+from daft_twinwds.query.text import ExtraFields, OnError
+from daft_twinwds.shards.align import OnMissing
+from daft_twinwds.shards.dataset import Shard
+from daft_twinwds.shards.manifest_write import write_manifest
+from daft_twinwds.shards.new_file import sync_folder
+from daft_twinwds.shards.samples import KeySplit
+from daft_twinwds.shards.urls import is_url, shown
+from daft_twinwds.tools.cluster import run_for_each
+from daft_twinwds.tools.curate_copy import Copy, CopyItem
+from daft_twinwds.tools.curate_doubles import doubles_in, doubles_of
+from daft_twinwds.tools.curate_look import Duplicates, Look
+from daft_twinwds.tools.curate_place import CurationFolder
+from daft_twinwds.tools.curate_report import DUPLICATE, CurationProgress, CurationReport
+from daft_twinwds.tools.curate_source import CurationSource, find_source
+from daft_twinwds.tools.index_place import absolute
+
+__all__ = ["CurationProgress", "CurationReport", "curate"]
+
+PathLike = str | os.PathLike[str]
+
+_VERSION = 1
+"""Of what looks note, the hashes among it; runs of another version are not gone on with."""
+
+
+def curate(  # noqa: PLR0913  # the public function holds all defaults
+    source: PathLike | Sequence[PathLike],
+    output: PathLike,
+    *,
+    where: Expression | str | None = None,
+    min_width: int | None = None,
+    min_height: int | None = None,
+    duplicates: Duplicates | None = None,
+    picture: str | None = None,
+    modalities: Sequence[str] | Mapping[str, str] | None = None,
+    on_missing: OnMissing = "error",
+    on_error: OnError = "raise",
+    key_split: KeySplit = "last",
+    schema: Mapping[str, daft.DataType] | None = None,
+    extra_fields: ExtraFields = "error",
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    aspect_ratios: Sequence[str] | None = None,
+    index: IndexUse = "auto",
+    io_config: AnyConfig | Mapping[str, AnyConfig] | None = None,
+    workers: int | None = None,
+    progress: Callable[[CurationProgress], None] | None = None,
+) -> CurationReport:
+    """Write the rows of a data set that pass a filter, are large enough and not there twice.
+
+    The new data set has the shards, leaves, members and order of the source, without the rows
+    that are dropped and the shards that have none left. Members are copied byte by byte, never
+    encoded again; equal sources and arguments give equal bytes, wherever and by how many it is
+    done.
+
+    It runs on threads here, or, after ``daft.set_runner_ray()``, on all nodes of a cluster, which
+    must reach the source and the output under the same paths. What travels between nodes are
+    references and hashes. Memory is bounded by one picture a thread and, in this process, some
+    bytes a shard and a duplicate.
+
+    The work is noted shard by shard in ``output/.curate``: a run that was killed is gone on with
+    by the same call. What has changed in the source since is looked at again. The manifest comes
+    last, and the notes go.
+
+    Args:
+        source: As in `read_twin_webdataset`.
+        output: A new or empty local folder, or the one of an unfinished run.
+        where: Rows to keep: an expression, or a condition in SQL as ``"caption.score > 5 AND
+            image_width >= 3840"``. Columns are those of the source, and ``image_width``,
+            ``image_height`` and ``image_format`` for each modality of pictures.
+        min_width: Least width in pixels, as the picture is shown.
+        min_height: Least height.
+        duplicates: Keep only the first row, in the source's order, of those whose pictures are
+            equal: ``"picture"`` by a hash of what they show, which most copies of another size,
+            format or compression share (`difference_hash`), ``"bytes"`` by every byte. With
+            ``"picture"`` rows whose picture cannot be decoded whole are dropped.
+        picture: Column of the pictures that are measured and compared, if there are several.
+        modalities: Folders to copy and look at; all by default. As in `read_twin_webdataset`.
+        on_missing: As in `read_twin_webdataset`, without ``"null"``.
+        on_error: As in `read_twin_webdataset`.
+        key_split: As in `read_twin_webdataset`.
+        schema: As in `read_twin_webdataset`.
+        extra_fields: As in `read_twin_webdataset`.
+        include: As in `read_twin_webdataset`.
+        exclude: As in `read_twin_webdataset`.
+        aspect_ratios: As in `read_twin_webdataset`.
+        index: As in `read_twin_webdataset`.
+        io_config: As in `read_twin_webdataset`; of the source alone.
+        workers: Threads of each process; its CPUs by default.
+        progress: Called from this thread after each shard.
+
+    Returns:
+        What was kept, and what was dropped why.
+
+    Raises:
+        LayoutError: The source is no data set, or the output is in use, or holds something else
+            or the work of other arguments.
+        TwinWebDatasetError: What is wrong with a shard; see `read_twin_webdataset`.
+        TypeError, ValueError: An argument is none of those that it can be.
+    """
+    started = time.monotonic()
+    for name, value in (
+        ("min_width", min_width),
+        ("min_height", min_height),
+        ("workers", workers),
+    ):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    for name, choice, choices in (
+        ("duplicates", duplicates, (None, *get_args(Duplicates))),
+        ("on_missing", on_missing, ("error", "skip")),
+        ("on_error", on_error, get_args(OnError)),
+        ("key_split", key_split, get_args(KeySplit)),
+        ("extra_fields", extra_fields, get_args(ExtraFields)),
+        ("index", index, get_args(IndexUse)),
+    ):
+        if choice not in choices:
+            raise ValueError(f"{name} must be one of {choices}, got {choice!r}")
+    folder = _folder_of(output)
+    found = find_source(
+        source,
+        modalities=modalities,
+        where=where,
+        schema=schema,
+        policy=Policy(
+            on_missing=on_missing,
+            on_error=on_error,
+            extra_fields=extra_fields,
+            key_split=key_split,
+            sample_keys=None,
+        ),
+        index=index,
+        include=include,
+        exclude=exclude,
+        aspect_ratios=aspect_ratios,
+        io_config=io_config,
+    )
+    for leaf in found.dataset.leaves:
+        if is_below(folder.path, leaf.root):
+            raise ValueError(
+                f"output: {folder.path} lies in the source {leaf.root}; expected a folder beside "
+                "it, as the source would have it for a leaf"
+            )
+    least = {"width": min_width, "height": min_height}
+    needs_picture = duplicates is not None or any(least.values())
+    job = _Curation(
+        source=found,
+        folder=folder,
+        picture=found.picture(picture) if needs_picture or picture is not None else None,
+        least={what: size for what, size in least.items() if size is not None},
+        duplicates=duplicates,
+        workers=workers,
+        progress=progress or (lambda _: None),
+    )
+    with folder.held(job.facts()):
+        job.look()
+        job.copy()
+        job.publish()
+        folder.finish()
+    return job.report(time.monotonic() - started)
+
+
+def _folder_of(output: PathLike) -> CurationFolder:
+    path = absolute(output)
+    if is_url(path):
+        raise ValueError(
+            f"output: {shown(path)} is a URL; expected a local folder (on a cluster one that all "
+            "nodes share), as an unfinished run is gone on with there; copy the result to the store"
+        )
+    return CurationFolder(path=os.path.realpath(path))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Curation:
+    """One call of `curate`."""
+
+    source: CurationSource
+    folder: CurationFolder
+    picture: str | None
+    least: Mapping[str, int]
+    """``"width"`` and ``"height"`` -> pixels, if they are bounded."""
+    duplicates: Duplicates | None
+    workers: int | None
+    progress: Callable[[CurationProgress], None]
+    num_rows: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    looks_taken_over: int = 0
+    copies_taken_over: int = 0
+    num_bytes: int = 0
+    counts: NDArray[np.int64] = field(init=False)
+    """Rows of each shard: first those that may stay, then those that were copied."""
+    doubles: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(len(self.source.dataset), np.int64)
+        self.doubles = np.empty(0, np.int64)
+        self.left_out.update(self.source.dataset.skipped)
+
+    def facts(self) -> dict[str, object]:
+        """Return what must be equal for this run to go on with another's work."""
+        return {
+            "version": _VERSION,
+            **self.source.facts(),
+            **{f"min_{what}": self.least.get(what) for what in ("width", "height")},
+            "duplicates": self.duplicates,
+            "picture": self.picture,
+            "modalities": [list(pair) for pair in self.source.folders().items()],
+            "leaves": self.source.prefixes(),
+        }
+
+    def look(self) -> None:
+        """Look at all rows, and find those that are equal to an earlier one."""
+        sizes = tuple((f"{self.picture}_{what}", least) for what, least in self.least.items())
+        look = Look(
+            scan=self.source.scan([name for name, _ in sizes]),
+            sizes=sizes,
+            picture=self.picture,
+            duplicates=self.duplicates,
+            folder=self.folder,
+        )
+        total = len(self.counts)
+        outcomes = run_for_each(look, enumerate(self._shards()), total=total, workers=self.workers)
+        for done, outcome in enumerate(outcomes, start=1):
+            self.num_rows += outcome.num_rows
+            self.dropped.update(outcome.dropped)
+            self.left_out.update(outcome.left_out)
+            self.looks_taken_over += outcome.is_taken_over
+            self.counts[outcome.number] = outcome.num_staying
+            self.progress(CurationProgress(stage="look", done=done, total=total))
+        if self.duplicates is not None and self.counts.any():
+            self.doubles = doubles_in(self.folder)
+            self.dropped[DUPLICATE] += len(self.doubles)
+
+    def copy(self) -> None:
+        """Copy what stays."""
+        staying = int(self.counts.sum()) - len(self.doubles)
+        copy = Copy(folders=self.source.folders(), folder=self.folder)
+        total = len(self.counts)
+        outcomes = run_for_each(copy, self._copies(), total=total, workers=self.workers)
+        for done, outcome in enumerate(outcomes, start=1):
+            self.counts[outcome.number] = outcome.num_rows
+            self.num_bytes += outcome.num_bytes
+            self.copies_taken_over += outcome.is_taken_over
+            self.progress(CurationProgress(stage="copy", done=done, total=total))
+        if self.counts.sum() != staying:
+            raise StorageError(
+                f"{self.folder.path}: {self.counts.sum()} rows were copied, {staying} were to be; "
+                "expected that nobody else writes there; curate again"
+            )
+
+    def publish(self) -> None:
+        """Write the manifests."""
+        folders = list(self.source.folders().values())
+        start = 0
+        for leaf, prefix in zip(self.source.dataset.leaves, self.source.prefixes(), strict=True):
+            counts = self.counts[start : start + len(leaf.names)]
+            start += len(leaf.names)
+            root = Path(self.folder.path, prefix)
+            for folder in folders:
+                # A leaf that nothing is left of is read as one without rows.
+                (root / folder).mkdir(parents=True, exist_ok=True)
+            kept = np.flatnonzero(counts)
+            write_manifest(
+                str(root),
+                modalities=folders,
+                names=leaf.names.take(kept).to_pylist(),
+                counts=counts[kept].tolist(),
+            )
+            sync_folder(str(root))
+
+    def report(self, seconds: float) -> CurationReport:
+        """Return what was done."""
+        return CurationReport(
+            output=self.folder.path,
+            num_rows=self.num_rows,
+            num_kept=int(self.counts.sum()),
+            dropped=dict(+self.dropped),
+            left_out=dict(+self.left_out),
+            num_shards=len(self.counts),
+            num_written=int(np.count_nonzero(self.counts)),
+            num_bytes=self.num_bytes,
+            looks_taken_over=self.looks_taken_over,
+            copies_taken_over=self.copies_taken_over,
+            seconds=seconds,
+        )
+
+    def _shards(self) -> Iterator[Shard]:
+        return self.source.dataset.iter_shards()
+
+    def _copies(self) -> Iterator[CopyItem]:
+        number = 0
+        for leaf, prefix in zip(self.source.dataset.leaves, self.source.prefixes(), strict=True):
+            for index in range(len(leaf.names)):
+                doubles = doubles_of(self.doubles, number)
+                yield CopyItem(
+                    number=number, shard=leaf.shard(index), prefix=prefix, doubles=doubles
+                )
+                number += 1

@@ -1,0 +1,338 @@
+"""Looks at the rows of one shard: which may stay, what they are compared by, where they are."""
+
+import hashlib
+import io
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from daft_twinwds.errors import AlignmentError, DecodeError, StorageError
+from daft_twinwds.query._daft import column_of
+from daft_twinwds.query.index_build import states_of
+from daft_twinwds.query.scan import Scan
+from daft_twinwds.query.schema import KEY
+from daft_twinwds.query.shard_scan import count_shard, scan_shard
+from daft_twinwds.shards.align import Alignment, align
+from daft_twinwds.shards.dataset import Shard
+from daft_twinwds.shards.options import ENVIRONMENT
+from daft_twinwds.shards.samples import Samples, read_samples
+from daft_twinwds.shards.storage import File
+from daft_twinwds.shards.tar_state import TarState, settled_state_of
+from daft_twinwds.shards.tar_write import name_fault
+from daft_twinwds.tools.curate_place import CurationFolder
+from daft_twinwds.tools.curate_report import TOO_SMALL, UNDECODABLE, UNFIT_NAME, WHERE
+from daft_twinwds.tools.picture_hash import difference_hash
+
+__all__ = ["HASH", "PLACE", "Duplicates", "Look", "LookOutcome", "ShardLook", "read_look"]
+
+logger = logging.getLogger("daft_twinwds")
+
+Duplicates = Literal["picture", "bytes"]
+"""What makes two pictures the same: what they show, or every byte."""
+
+HASH: Final = "hash"
+PLACE: Final = "place"
+"""`place_of` a row: a number that is unique in the data set, and grows in its order."""
+ROWS: Final = 1 << 32
+"""More rows than a shard has."""
+
+_UNREADABLE: Final = "sample that could not be read"
+_NOTES: Final = b"daft_twinwds.look"
+_HASHES: Final[Mapping[Duplicates, Callable[[bytes], str]]] = {
+    "picture": difference_hash,
+    "bytes": lambda data: hashlib.sha256(data).hexdigest(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookOutcome:
+    """What is to be said of a shard; plain values, so that it travels."""
+
+    number: int
+    """Of the shard in the data set."""
+    num_rows: int
+    num_staying: int
+    """Rows that may stay, before they are compared with those of other shards."""
+    dropped: Mapping[str, int]
+    """Reason -> rows."""
+    left_out: Mapping[str, int]
+    """Reason -> what became no row."""
+    is_taken_over: bool = False
+    """Whether an earlier run had looked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLook:
+    """What a look at a shard has noted."""
+
+    outcome: LookOutcome
+    states: Mapping[str, TarState]
+    """Column -> version of its tar that was looked at."""
+    rows: pa.Table
+    """Those that may stay, in order: `PLACE`, `HASH`, and `name`, `position` and `size` of the
+    member in each modality, numbered as these are."""
+
+
+def read_look(folder: CurationFolder, number: int) -> ShardLook | None:
+    """Return what has been noted of a shard, None if nothing has or it is damaged.
+
+    Raises:
+        StorageError: It may not be read.
+    """
+    path = folder.look(number)
+    try:
+        rows = pq.read_table(pa.BufferReader(path.read_bytes()))
+        notes = json.loads(rows.schema.metadata[_NOTES])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be read ({error.strerror}); expected what a look has written; check "
+            "its permissions"
+        ) from error
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        logger.warning("%s: damaged (%s); the shard is looked at again", path, error)
+        return None
+    return ShardLook(
+        outcome=LookOutcome(**notes["outcome"]),
+        states={column: TarState(**state) for column, state in notes["states"].items()},
+        rows=rows,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Looks at shards. It pickles."""
+
+    scan: Scan
+    """Rows to look at, with the sizes of their pictures if those are bounded."""
+    sizes: tuple[tuple[str, int], ...]
+    """Columns of the scan, and the least that they may hold."""
+    picture: str | None
+    """Column of the pictures that are compared."""
+    duplicates: Duplicates | None
+    """How they are compared."""
+    folder: CurationFolder
+
+    def __call__(self, item: tuple[int, Shard]) -> LookOutcome:
+        """Look at a shard, unless an earlier run has and its tars have not changed since.
+
+        Args:
+            item: Number and shard.
+
+        Raises:
+            TwinWebDatasetError: What is wrong with the shard, or its note cannot be written.
+        """
+        number, shard = item
+        states = {
+            column: _required(settled_state_of(path, shard.options.get(column, ENVIRONMENT)), path)
+            for column, path in shard.paths.items()
+            if path is not None
+        }
+        old = read_look(self.folder, number)
+        if old is not None and old.states == states:
+            return replace(old.outcome, is_taken_over=True)
+        look = _Looking(self, number, shard).run(states)
+        require_unchanged(shard, states)
+        self._put(look)
+        return look.outcome
+
+    def _put(self, look: ShardLook) -> None:
+        notes = {
+            "outcome": asdict(look.outcome),
+            "states": {column: asdict(state) for column, state in look.states.items()},
+        }
+        buffer = io.BytesIO()
+        pq.write_table(look.rows.replace_schema_metadata({_NOTES: json.dumps(notes)}), buffer)
+        self.folder.put(self.folder.look(look.outcome.number), buffer.getvalue())
+
+
+def require_unchanged(shard: Shard, states: Mapping[str, TarState]) -> None:
+    """Refuse tars that are not what was looked at any more.
+
+    Raises:
+        StorageError: They are not, or cannot be asked about.
+    """
+    if states_of(shard) != states:
+        raise StorageError(
+            f"{shard.url}: its tars were replaced while they were read; expected tars that stay as "
+            "they are; curate again"
+        )
+
+
+def _required(state: TarState | None, path: str) -> TarState:
+    if state is None:
+        raise StorageError(
+            f"{path}: not found; expected the tar that was there when the data set was listed; "
+            "curate again"
+        )
+    return state
+
+
+@dataclass(slots=True)
+class _Looking:
+    """One shard being looked at."""
+
+    look: Look
+    number: int
+    shard: Shard
+    dropped: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def run(self, states: Mapping[str, TarState]) -> ShardLook:
+        passing = list(self._passing())
+        num_rows = len(passing)
+        scan = self.look.scan
+        if scan.predicate is not None:
+            key = frozenset({KEY})
+            every = replace(scan, wanted=key, whole=key, predicate=None, filter_fields={})
+            num_rows = count_shard(every, self.shard, planning=True)
+            self.dropped[WHERE] += num_rows - len(passing)
+        with ExitStack() as stack:
+            # Where nothing can be left out in silence, the headers of the rest do not matter.
+            if passing or scan.policy.needs_all:
+                members = _Members.of(self.shard, scan, stack)
+                self._count_left_out(members, num_rows)
+                rows = self._rows(passing, members)
+            else:
+                rows = _table([], [], {column.name: ([], [], []) for column in scan.columns})
+        return ShardLook(
+            outcome=LookOutcome(
+                number=self.number,
+                num_rows=num_rows,
+                num_staying=len(rows),
+                dropped=dict(+self.dropped),
+                left_out=dict(+self.left_out),
+            ),
+            states=states,
+            rows=rows,
+        )
+
+    def _passing(self) -> Iterator[tuple[Any, ...]]:
+        """Yield key and sizes of the rows that the filter keeps."""
+        names = [KEY, *(name for name, _ in self.look.sizes)]
+        for batch in scan_shard(self.look.scan, self.shard):
+            yield from zip(*(column_of(batch, name).to_pylist() for name in names), strict=True)
+
+    def _count_left_out(self, members: "_Members", num_rows: int) -> None:
+        for samples in members.samples.values():
+            self.left_out.update(samples.notes)
+            if samples.fault is not None:
+                self.left_out["damaged tar"] += 1
+        self.left_out.update(members.alignment.dropped)
+        # Texts that cannot be parsed are found by scans alone.
+        self.left_out[_UNREADABLE] += max(0, len(members.alignment.keys) - num_rows)
+
+    def _rows(self, passing: Sequence[tuple[Any, ...]], members: "_Members") -> pa.Table:
+        row_of = {key: row for row, key in enumerate(members.alignment.keys)}
+        hashes: dict[int, str] = {}
+        for key, *sizes in passing:
+            row = row_of.get(key)
+            if row is None:
+                raise StorageError(
+                    f"{self.shard.url}: {key!r} is gone, which was there a moment ago; expected "
+                    "tars that stay as they are; curate again"
+                )
+            fault, found = self._judge(key, sizes, row, members)
+            if fault is None:
+                hashes[row] = found
+            else:
+                self.dropped[fault] += 1
+        rows = sorted(hashes)
+        taken = {column: members.at(column, rows) for column in members.samples}
+        places = [self.number * ROWS + row for row in rows]
+        return _table(places, [hashes[row] for row in rows], taken)
+
+    def _judge(
+        self, key: str, sizes: Sequence[int | None], row: int, members: "_Members"
+    ) -> tuple[str | None, str]:
+        """Return why a row is dropped, or None and its hash."""
+        for column in members.samples:
+            name = members.name(column, row)
+            fault = name_fault(name)
+            if fault is None:
+                continue
+            message = (
+                f"{members.samples[column].path}: member {name!r} ({fault}); expected a relative "
+                "path that can name a member; pack it again, or pass on_error='skip'"
+            )
+            if self.look.scan.policy.on_error == "raise":
+                raise AlignmentError(message)
+            logger.warning("%s", message)
+            return UNFIT_NAME, ""
+        for size, (name, least) in zip(sizes, self.look.sizes, strict=True):
+            if size is None:
+                logger.warning("%s: %r has no readable %s", self.shard.url, key, name)
+                return UNDECODABLE, ""
+            if size < least:
+                return TOO_SMALL, ""
+        if self.look.duplicates is None or self.look.picture is None:
+            return None, ""
+        try:
+            return None, _HASHES[self.look.duplicates](members.read(self.look.picture, row))
+        except DecodeError as error:
+            logger.warning("%s: %r: %s", self.shard.url, key, error)
+            return UNDECODABLE, ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Members:
+    """All members of one shard's rows."""
+
+    files: Mapping[str, File]
+    samples: Mapping[str, Samples]
+    alignment: Alignment
+
+    @classmethod
+    def of(cls, shard: Shard, scan: Scan, stack: ExitStack) -> "_Members":
+        policy = scan.policy
+        files = {
+            column.name: stack.enter_context(shard.open(column.name)) for column in scan.columns
+        }
+        strict = policy.on_error == "raise"
+        samples = {
+            column: read_samples(file, key_split=policy.key_split, strict=strict)
+            for column, file in files.items()
+        }
+        return cls(
+            files=files, samples=samples, alignment=align(samples, on_missing=policy.on_missing)
+        )
+
+    def name(self, column: str, row: int) -> str:
+        place = int(self.alignment.rows[column][row])
+        return self.samples[column].names[place]
+
+    def read(self, column: str, row: int) -> bytes:
+        samples, place = self.samples[column], self.alignment.rows[column][row]
+        return self.files[column].read(int(samples.positions[place]), int(samples.sizes[place]))
+
+    def at(
+        self, column: str, rows: Sequence[int]
+    ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+        """Return names, positions and sizes of some rows."""
+        samples = self.samples[column]
+        places = self.alignment.rows[column][np.asarray(rows, np.int64)]
+        names = [samples.names[place] for place in places]
+        return names, samples.positions[places], samples.sizes[places]
+
+
+def _table(
+    places: Sequence[int],
+    hashes: Sequence[str],
+    members: Mapping[str, tuple[Iterable[str], Iterable[int], Iterable[int]]],
+) -> pa.Table:
+    columns = {PLACE: pa.array(places, pa.int64()), HASH: pa.array(hashes, pa.string())}
+    for number, (names, positions, sizes) in enumerate(members.values()):
+        columns[f"name_{number}"] = pa.array(names, pa.string())
+        columns[f"position_{number}"] = pa.array(positions, pa.int64())
+        columns[f"size_{number}"] = pa.array(sizes, pa.int64())
+    return pa.table(columns)

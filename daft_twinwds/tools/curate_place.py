@@ -1,0 +1,186 @@
+"""The folder that a curation writes into: one run at a time, and what the next one goes on with.
+
+::
+
+    output/.curate/job.json                         what is done, with which arguments
+                   looks/000000/000000012.parquet   rows of a shard that may stay
+                   copies/000000/000000012.json     what of them has been written
+                   stage/                           files that have no name yet
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.new_file import new_file
+from daft_twinwds.shards.write_folder import LocalFolder
+
+__all__ = ["CurationFolder"]
+
+_WORK: Final = ".curate"
+_JOB: Final = "job.json"
+_LOCK: Final = "lock"
+_PER_FOLDER: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurationFolder:
+    """Where the new data set is to be. It pickles and is the same in all processes."""
+
+    path: str
+    """Absolute."""
+
+    @property
+    def target(self) -> LocalFolder:
+        """The folder, to write tars into."""
+        return LocalFolder(path=self.path)
+
+    @property
+    def looks(self) -> Path:
+        """Folder of the looks' folders."""
+        return self._work / "looks"
+
+    def look(self, number: int) -> Path:
+        """Return where the rows of a shard are noted that may stay."""
+        return self.looks / _numbered(number, "parquet")
+
+    def copy(self, number: int) -> Path:
+        """Return where it is noted which rows of a shard are written."""
+        return self._work / "copies" / _numbered(number, "json")
+
+    def stage(self) -> str:
+        """Return a name that nothing has, relative to the folder.
+
+        A node that was given up may still be writing the same shard.
+        """
+        return f"{_WORK}/stage/{uuid.uuid4().hex}"
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write a small file at once.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        staged = f"{self.path}/{self.stage()}"
+        with new_file(staged) as file:
+            file.write(content)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Path(staged).replace(path)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    @contextmanager
+    def held(self, arguments: Mapping[str, Any]) -> Iterator[None]:
+        """Hold the folder for one run that has these arguments.
+
+        Args:
+            arguments: What must be equal for a run to go on with another's work; JSON holds it.
+
+        Raises:
+            LayoutError: Another run is at work, or has left work that was begun with other
+                arguments, or the folder holds something else.
+            StorageError: It cannot be used.
+        """
+        if self._saved() is None:
+            self._require_empty()
+        try:
+            self._work.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self._work / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            self._lock(lock)
+            self._begin(arguments)
+            yield
+        finally:
+            os.close(lock)
+
+    def finish(self) -> None:
+        """Remove all but the data set; to be called while the folder is held."""
+        try:
+            # Without it nobody takes the rest for something to go on with.
+            (self._work / _JOB).unlink()
+            shutil.rmtree(self._work)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    @property
+    def _work(self) -> Path:
+        return Path(self.path) / _WORK
+
+    def _lock(self, lock: int) -> None:
+        try:
+            # The system drops the lock of a process that dies, however it dies.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The run that held it may just have removed it.
+            is_there = os.path.samestat(os.fstat(lock), (self._work / _LOCK).stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_there = False
+        except OSError as error:
+            raise self._unusable(error) from error
+        if not is_there:
+            raise LayoutError(
+                f"{self.path}: another process is curating into this folder; expected one at a "
+                "time; wait for it, or write elsewhere"
+            )
+
+    def _begin(self, arguments: Mapping[str, Any]) -> None:
+        saved = self._saved()
+        if saved is None:
+            try:
+                self._require_empty()
+            except LayoutError:
+                shutil.rmtree(self._work)
+                raise
+            content = json.dumps(arguments, indent=2).encode()
+            self.put(self._work / _JOB, content)
+        elif saved != arguments:
+            others = [name for name in arguments if saved.get(name) != arguments[name]]
+            raise LayoutError(
+                f"{self.path}: holds an unfinished curation with other arguments "
+                f"({', '.join(others) or 'of another version'}); expected the same, to go on with "
+                f"it; give those, write elsewhere, or remove {self.path}"
+            )
+
+    def _saved(self) -> Any:
+        """Return the arguments of the run that has left its work here, or None."""
+        path = self._work / _JOB
+        try:
+            return json.loads(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        except ValueError as error:
+            raise LayoutError(
+                f"{path}: is damaged ({error}); expected what an earlier run has written; remove "
+                f"{self.path} and begin again"
+            ) from error
+
+    def _require_empty(self) -> None:
+        visible = [name for name in self.target.children() if not name.startswith(".")]
+        if visible:
+            more = f" and {len(visible) - 5} more" if len(visible) > 5 else ""
+            raise LayoutError(
+                f"{self.path}: {', '.join(visible[:5])}{more} found; expected a new or empty "
+                "folder, or an unfinished curation; write elsewhere"
+            )
+
+    def _unusable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self.path}: cannot be written ({error.strerror}); expected a folder that can be "
+            "written to and locked; check its permissions and its file system"
+        )
+
+
+def _numbered(number: int, suffix: str) -> str:
+    return f"{number // _PER_FOLDER:06d}/{number:09d}.{suffix}"
