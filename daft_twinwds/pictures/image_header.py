@@ -112,12 +112,12 @@ def check_claims(header: PictureHeader, *, size: int, max_pixels: int) -> None:
 
 
 def _read_jpeg(data: Bytes, name: str) -> PictureHeader:
-    head = b""
+    head, lead = b"", jpeg.read_lead(b"")
     for head in iter_heads(data):
-        if jpeg.reaches_first_scan(head):
+        lead = jpeg.read_lead(head)
+        if lead.is_whole:
             break
-    exif = jpeg.jpeg_exif(head)
-    orientation = UPRIGHT if exif is None else orientation_of(exif)
+    orientation = UPRIGHT if lead.exif is None else orientation_of(lead.exif)
     size = jpeg.jpeg_size(head)
     turbo = size is not None
     # libjpeg-turbo refuses rare chroma layouts that plain libjpeg, in Pillow, reads.
@@ -127,7 +127,7 @@ def _read_jpeg(data: Bytes, name: str) -> PictureHeader:
         height=height,
         width=width,
         orientation=orientation,
-        least_bytes=jpeg.least_bytes(head, height * width),
+        least_bytes=lead.least_bytes(height * width),
         turbo=turbo,
     )
 

@@ -1,7 +1,6 @@
 """JPEG through libjpeg-turbo: size, EXIF block and pixels, into memory that is given."""
 
-from collections.abc import Generator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +10,11 @@ from daft_twinwds.errors import DecodeError
 
 __all__ = [
     "FULL_SCALE",
+    "JpegLead",
     "Mode",
     "decode_jpeg",
-    "jpeg_exif",
     "jpeg_size",
-    "least_bytes",
-    "reaches_first_scan",
+    "read_lead",
     "scale_for",
 ]
 
@@ -44,43 +42,30 @@ def jpeg_size(data: bytes) -> tuple[int, int] | None:
     return int(height), int(width)
 
 
-def jpeg_exif(data: bytes) -> bytes | None:
-    """Return the first EXIF block of a JPEG, or None."""
-    for marker, start, end in _segments(data):
-        if marker == _APP1 and data.startswith(b"Exif\0\0", start):
-            return data[start:end]
-    return None
+class JpegLead(NamedTuple):
+    """What stands before the pixels of a JPEG."""
+
+    exif: bytes | None
+    """The first EXIF block, if there is one."""
+    is_huffman: bool
+    """Whether the pixels are Huffman-coded."""
+    is_whole: bool
+    """Whether the data hold all of it, and the head of the first scan."""
+
+    def least_bytes(self, pixels: int) -> int:
+        """Return the fewest bytes in which a JPEG of this kind can hold so many pixels.
+
+        Huffman coding spends at least one bit on each block of 8 x 8 pixels; arithmetic coding has
+        no such bound.
+        """
+        return pixels // (8 * 8 * 8) if self.is_huffman else 0
 
 
-def least_bytes(data: bytes, pixels: int) -> int:
-    """Return the fewest bytes in which a JPEG of this kind can hold so many pixels.
-
-    Huffman coding spends at least one bit on each block of 8 x 8 pixels; arithmetic coding has no
-    such bound.
-    """
-    huffman = any(marker in _HUFFMAN_FRAMES for marker, _, _ in _segments(data))
-    return pixels // (8 * 8 * 8) if huffman else 0
-
-
-def reaches_first_scan(data: bytes) -> bool:
-    """Say whether the beginning of a JPEG holds all that stands before its pixels."""
-    segments = _segments(data)
-    try:
-        while True:
-            next(segments)
-    except StopIteration as end:
-        return bool(end.value + _LONGEST_SOS <= len(data))
-
-
-def _segments(data: bytes) -> Generator[tuple[int, int, int], None, int]:
-    """Yield (marker, start, end of the payload) of the segments before the first scan.
-
-    Returns:
-        Where the first scan begins, or whatever else ends the segments; where the next segment
-        would begin if the data end first.
-    """
-    position = 2
-    while position + 4 <= len(data) and data[position] == 0xFF:
+def read_lead(data: bytes) -> JpegLead:
+    """Look at the segments before the first scan of a JPEG, of which the end may be cut off."""
+    exif, is_huffman = None, False
+    position, last = 2, len(data) - 4
+    while position <= last and data[position] == 0xFF:
         marker = data[position + 1]
         if marker in (_SOS, _EOI):
             break
@@ -91,10 +76,13 @@ def _segments(data: bytes) -> Generator[tuple[int, int, int], None, int]:
             position += 2
             continue
         # The size counts its own two bytes; libjpeg reads on after a smaller one, too.
-        size = max(2, int.from_bytes(data[position + 2 : position + 4], "big"))
-        yield marker, position + 4, position + 2 + size
+        size = max(2, data[position + 2] << 8 | data[position + 3])
+        if marker in _HUFFMAN_FRAMES:
+            is_huffman = True
+        elif marker == _APP1 and exif is None and data.startswith(b"Exif\0\0", position + 4):
+            exif = data[position + 4 : position + 2 + size]
         position += 2 + size
-    return position
+    return JpegLead(exif, is_huffman, position + _LONGEST_SOS <= len(data))
 
 
 def scale_for(share: float) -> int:
