@@ -1,5 +1,6 @@
 """The only module that touches parts of Daft that are private or declared unstable."""
 
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = [
     "make_batch",
     "make_file_series",
     "make_schema",
+    "predicate_fault",
     "required_columns",
     "runs_on_ray",
 ]
@@ -131,14 +133,36 @@ def evaluate(batch: RecordBatch, expression: Expression) -> Series:
 
 def check_predicate(predicate: Expression, dtypes: Mapping[str, daft.DataType]) -> None:
     """Raise `SchemaError` unless a predicate is a truth value over these columns."""
+    fault = predicate_fault(predicate, dtypes)
+    if fault is not None:
+        raise SchemaError(
+            f"where: {predicate} cannot be applied ({fault}); expected a condition on the columns "
+            f"{list(dtypes)}"
+        )
+
+
+def predicate_fault(predicate: Expression, dtypes: Mapping[str, daft.DataType]) -> str | None:
+    """Return why a predicate is no truth value over these columns, None if it is one."""
     try:
         filter_batch(RecordBatch.empty(make_schema(dtypes)), predicate)
     except DaftCoreException as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise SchemaError(
-            f"where: {predicate} cannot be applied ({reason}); expected a condition on the "
-            f"columns {list(dtypes)}"
-        ) from error
+        return _reason_of(str(error))
+    return None
+
+
+def _reason_of(text: str) -> str:
+    """Return why Daft refuses an expression, in a line and without its dump of the schema."""
+    missing = re.search(r'Column "(.+?)" not found', text)
+    if missing is not None:
+        return f"there is no column {missing[1]!r}"
+    field = re.search(r"Field (.+?) not found in schema: (\[.*\])", text)
+    if field is not None:
+        return f"there is no field {field[1]!r}, only {field[2]}"
+    kind = re.search(r"downcast (\S+) to .*BooleanType", text)
+    if kind is not None:
+        return f"its value is {kind[1]}, not true or false"
+    last = text.strip().splitlines()[-1].strip().removeprefix("REASON: ")
+    return last.partition("DaftError::")[2] or last
 
 
 def count_column(aggregation: Expression) -> str:

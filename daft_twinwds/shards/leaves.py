@@ -1,6 +1,7 @@
 """Which leaves a caller's paths and filters mean."""
 
 import logging
+import os
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -112,6 +113,7 @@ def find_leaf_folders(
                 if not wanted.keeps(root, base=base):
                     unwanted.append(root)
                     continue
+                _require_text(root)
                 leaf = LeafFolder(
                     place=replace(place, path=root),
                     below=_below(root, base),
@@ -195,6 +197,17 @@ def _ratio_folder(text: str) -> str:
             f"an aspect ratio must be two whole numbers such as '16,9' or '16:9', got {text!r}"
         )
     return f"aspect_ratio_{ratio[1]}_{ratio[2]}"
+
+
+def _require_text(root: str) -> None:
+    """Refuse a folder that neither a column of text nor a manifest could name."""
+    try:
+        root.encode()
+    except UnicodeEncodeError as error:
+        raise LayoutError(
+            f"{os.fsencode(root)!r}: the folder's path is not UTF-8; expected one that is text, as "
+            "__url__ and references to its files are; rename it, or reach it through a link"
+        ) from error
 
 
 def _reached_twice(leaf: LeafFolder, first_way: str, way: str) -> LayoutError:

@@ -1,13 +1,12 @@
 """A filter in SQL -> a Daft expression."""
 
-import re
 from collections.abc import Mapping
 
 import daft
 from daft.expressions import Expression
 
 from daft_twinwds.errors import SchemaError
-from daft_twinwds.query._daft import check_predicate
+from daft_twinwds.query._daft import predicate_fault
 from daft_twinwds.query.catalog_sql import SqlTextError, predicate_of
 
 __all__ = ["sql_condition"]
@@ -29,29 +28,10 @@ def sql_condition(text: str, dtypes: Mapping[str, daft.DataType]) -> Expression:
         condition = predicate_of(text)
     except SqlTextError as error:
         raise _refusal(text, error.reason, dtypes) from error
-    try:
-        check_predicate(condition, dtypes)
-    except SchemaError as error:
-        raise _refusal(text, _reason_of(error.__cause__ or error), dtypes) from error
+    fault = predicate_fault(condition, dtypes)
+    if fault is not None:
+        raise _refusal(text, fault, dtypes)
     return condition
-
-
-def _reason_of(error: BaseException) -> str:
-    """Return what is wrong, in a line."""
-    text = str(error)
-    missing = re.search(r'Column "(.+?)" not found', text)
-    if missing is not None:
-        return f"there is no column {missing[1]!r}"
-    field = re.search(r"Field (.+?) not found in schema: (\[.*\])", text)
-    if field is not None:
-        return f"there is no field {field[1]!r}, only {field[2]}"
-    kind = re.search(r"downcast (\S+) to .*BooleanType", text)
-    if kind is not None:
-        return f"its value is {kind[1]}, not true or false"
-    last = text.strip().splitlines()[-1].strip()
-    return last.removeprefix("REASON: ").partition("DaftError::")[2] or last.removeprefix(
-        "REASON: "
-    )
 
 
 def _refusal(text: str, reason: str, dtypes: Mapping[str, daft.DataType]) -> SchemaError:

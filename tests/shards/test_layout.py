@@ -617,6 +617,20 @@ def test_tar_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
         find_dataset(tmp_path)
 
 
+def test_folder_whose_path_is_not_text_is_refused_unless_a_link_names_it(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    try:
+        odd.mkdir()
+    except OSError:
+        pytest.skip("this file system takes only Unicode names")
+    twins(odd)
+    (tmp_path / "link").symlink_to(odd)
+
+    with pytest.raises(LayoutError, match=r"\\xff': the folder's path is not UTF-8; .*rename it"):
+        find_dataset(odd)
+    assert len(find_dataset(tmp_path / "link")) == 1
+
+
 # --- paths
 
 SPECIAL = [
