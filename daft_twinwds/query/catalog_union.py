@@ -10,7 +10,7 @@ from daft.schema import Schema
 from typing_extensions import override
 
 from daft_twinwds.errors import SchemaError
-from daft_twinwds.query.catalog_sql import check_table_name
+from daft_twinwds.query.sql_text import check_table_name
 from daft_twinwds.query.catalog_table import OPTIONS, TwinTable, told
 
 __all__ = ["SOURCE", "TwinUnion"]

@@ -11,7 +11,7 @@ import daft
 from typing_extensions import override
 
 from daft_twinwds.errors import LayoutError
-from daft_twinwds.query.catalog_sql import check_table_name, dtype_of, predicate_of
+from daft_twinwds.query.sql_text import check_table_name, dtype_of, predicate_of
 from daft_twinwds.shards.urls import Url, is_url
 
 __all__ = ["Check", "Place", "choice", "fields", "name_of"]

@@ -8,18 +8,17 @@
                    stage/                           files that have no name yet
 """
 
-import fcntl
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.write_folder import LocalFolder
 
@@ -92,17 +91,21 @@ class CurationFolder:
         """
         if self._saved() is None:
             self._require_empty()
-        try:
-            self._work.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self._work / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            self._lock(lock)
+        with ExitStack() as stack:
+            try:
+                self._work.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(
+                    file_lock(
+                        self._work / _LOCK,
+                        where=self.path,
+                        doing="is curating into this folder",
+                        cure="wait for it, or write elsewhere",
+                    )
+                )
+            except OSError as error:
+                raise self._unusable(error) from error
             self._begin(arguments)
             yield
-        finally:
-            os.close(lock)
 
     def finish(self) -> None:
         """Remove all but the data set; to be called while the folder is held."""
@@ -116,22 +119,6 @@ class CurationFolder:
     @property
     def _work(self) -> Path:
         return Path(self.path) / _WORK
-
-    def _lock(self, lock: int) -> None:
-        try:
-            # The system drops the lock of a process that dies, however it dies.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The run that held it may just have removed it.
-            is_there = os.path.samestat(os.fstat(lock), (self._work / _LOCK).stat())
-        except (BlockingIOError, FileNotFoundError):
-            is_there = False
-        except OSError as error:
-            raise self._unusable(error) from error
-        if not is_there:
-            raise LayoutError(
-                f"{self.path}: another process is curating into this folder; expected one at a "
-                "time; wait for it, or write elsewhere"
-            )
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         saved = self._saved()

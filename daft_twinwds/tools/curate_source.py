@@ -13,7 +13,7 @@ import daft
 from daft.expressions import Expression
 
 from daft_twinwds.query._daft import check_predicate
-from daft_twinwds.query.catalog_sql import predicate_of
+from daft_twinwds.query.sql_text import predicate_of
 from daft_twinwds.query.index_use import settled_use
 from daft_twinwds.query.infer import infer_columns
 from daft_twinwds.query.io_options import AnyConfig, storage_options

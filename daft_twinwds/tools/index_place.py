@@ -1,13 +1,13 @@
 """The folder that an index is put into: one build at a time, and nothing left of gone shards."""
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.index_format import INDEX_FOLDER
 from daft_twinwds.shards.urls import is_url, local_path, scheme_of
 
@@ -41,31 +41,24 @@ def index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
         return
     folder = Path(local_path(root) if scheme_of(root) == "file" else root) / INDEX_FOLDER
     stage = folder / _STAGE
-    try:
-        stage.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StorageError(
-            f"{folder}: cannot be written ({error.strerror}); expected a folder beside the "
-            "modalities that an index can be put into; check its permissions"
-        ) from error
-    try:
-        _hold(lock, root)
+    with ExitStack() as stack:
+        try:
+            stage.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(
+                file_lock(
+                    folder / _LOCK,
+                    where=root,
+                    doing="is indexing this data set",
+                    cure="wait for it",
+                )
+            )
+        except OSError as error:
+            raise StorageError(
+                f"{folder}: cannot be written ({error.strerror}); expected a folder beside the "
+                "modalities that an index can be put into; check its permissions"
+            ) from error
         yield folder, stage
         stage.rmdir()
-    finally:
-        os.close(lock)
-
-
-def _hold(lock: int, root: str) -> None:
-    try:
-        # The system drops the lock of a process that dies, however it dies.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LayoutError(
-            f"{root}: another process is indexing this data set; expected one at a time; wait for "
-            "it"
-        ) from error
 
 
 def remove_others(folder: Path, names: set[str]) -> None:

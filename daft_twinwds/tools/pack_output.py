@@ -1,14 +1,12 @@
 """Whose an output folder is: one packing's at a time, and only one packing's ever."""
 
-import fcntl
-import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.tools.pack_plan import PLAN_NAME
 from daft_twinwds.tools.pack_report import REPORT_NAME
 
@@ -67,20 +65,29 @@ def require_unused(output: Path, *, resume: bool) -> None:
 def claimed(output: Path) -> Iterator[None]:
     """Hold a folder for one packing; it is made, and goes again if nothing was put into it.
 
-    The system drops the lock of a process that dies, however it dies.
-
     Raises:
         LayoutError: Another packing holds the folder.
         StorageError: The folder cannot be made or locked.
     """
     made = _make(output)
+    path = output / _LOCK_NAME
     try:
-        descriptor = _lock(output)
-        try:
-            yield
-        finally:
-            (output / _LOCK_NAME).unlink()
-            os.close(descriptor)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    file_lock(
+                        path,
+                        where=str(output),
+                        doing="is packing into this folder",
+                        cure="wait for it, or pack elsewhere",
+                    )
+                )
+            except OSError as error:
+                raise _unusable(output, error) from error
+            try:
+                yield
+            finally:
+                path.unlink()
     finally:
         _remove_if_empty(made)
 
@@ -100,45 +107,6 @@ def _remove_if_empty(folders: list[Path]) -> None:
         if any(folder.iterdir()):
             return
         folder.rmdir()
-
-
-def _lock(output: Path) -> int:
-    path = output / _LOCK_NAME
-    try:
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            _take(descriptor, output)
-            if _is_at(descriptor, path):
-                break
-            # Its holder took the file away before it let go: this was a lock on nothing.
-            os.close(descriptor)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-    except OSError as error:
-        raise _unusable(output, error) from error
-    return descriptor
-
-
-def _take(descriptor: int, output: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
-        os.close(descriptor)
-        raise LayoutError(
-            f"{output}: {holder} is packing into this folder; expected one packing at a time; "
-            "wait for it, or pack elsewhere"
-        ) from error
-    except OSError:
-        os.close(descriptor)
-        raise
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _unusable(output: Path, error: OSError) -> StorageError:

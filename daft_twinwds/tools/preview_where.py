@@ -7,7 +7,7 @@ from daft.expressions import Expression
 
 from daft_twinwds.errors import SchemaError
 from daft_twinwds.query._daft import predicate_fault
-from daft_twinwds.query.catalog_sql import SqlTextError, predicate_of
+from daft_twinwds.query.sql_text import SqlTextError, predicate_of
 
 __all__ = ["sql_condition"]
 

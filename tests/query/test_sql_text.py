@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daft_twinwds.query.catalog_sql import check_table_name, dtype_of, predicate_of
+from daft_twinwds.query.sql_text import check_table_name, dtype_of, predicate_of
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
