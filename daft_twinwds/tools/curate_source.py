@@ -13,7 +13,6 @@ import daft
 from daft.expressions import Expression
 
 from daft_twinwds.query._daft import check_predicate
-from daft_twinwds.query.sql_text import predicate_of
 from daft_twinwds.query.index_use import settled_use
 from daft_twinwds.query.infer import infer_columns
 from daft_twinwds.query.io_options import AnyConfig, storage_options
@@ -21,6 +20,7 @@ from daft_twinwds.query.predicates import needed_fields
 from daft_twinwds.query.scan import IndexUse, Policy, Scan
 from daft_twinwds.query.schema import KEY, Column, InfoColumn, info_columns
 from daft_twinwds.query.source import TwinWebDatasetSource
+from daft_twinwds.query.sql_text import predicate_of
 from daft_twinwds.shards.dataset import Dataset, Leaf
 from daft_twinwds.shards.layout import find_dataset
 from daft_twinwds.shards.manifest import is_relative_folder

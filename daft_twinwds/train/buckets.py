@@ -1,12 +1,12 @@
 """Rows that go together: buckets, and the aspect-ratio classes that pictures fall into."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ __all__ = [
     "Buckets",
     "aspect_class",
     "aspect_classes",
+    "aspect_places",
     "class_of_path",
     "largest_preset",
     "target_size",
@@ -86,12 +87,37 @@ class Buckets:
         Raises:
             TypeError: A label is missing or of another type; the row is named.
         """
-        values = _label_array(labels)
-        names, numbers = np.unique(values, return_inverse=True)
+        names, codes = np.unique(_label_array(labels), return_inverse=True)
+        return cls._of(names, codes)
+
+    @classmethod
+    def from_codes(cls, names: Sequence[Any], codes: NDArray[np.integer]) -> Self:
+        """Put rows of equal label into one bucket, without one Python object per row.
+
+        Args:
+            names: Labels, in any order; one may be there several times, or for no row at all.
+            codes: Which of them each row has, (rows,).
+
+        Raises:
+            TypeError: Some rows' label is missing or of another type; the first of them is named.
+        """
+        used = np.flatnonzero(np.bincount(codes, minlength=len(names)))
+        values = _label_array(
+            [names[place] for place in used.tolist()],
+            row_of=lambda number: int(np.argmax(codes == used[number])),
+        )
+        labels, numbers = np.unique(values, return_inverse=True)
+        # NumPy sorts the smallest types fastest, and they take the least memory.
+        places = np.zeros(len(names), np.min_scalar_type(len(labels)))
+        places[used] = numbers
+        return cls._of(labels, places[codes])
+
+    @classmethod
+    def _of(cls, labels: NDArray[Any], numbers: NDArray[np.integer]) -> Self:
         return cls(
-            labels=tuple(names.tolist()),
-            sizes=np.bincount(numbers, minlength=len(names)).astype(np.int64),
-            rows=np.argsort(numbers, kind="stable").astype(np.int64),
+            labels=tuple(labels.tolist()),
+            sizes=np.bincount(numbers, minlength=len(labels)).astype(np.int64, copy=False),
+            rows=np.argsort(numbers, kind="stable").astype(np.int64, copy=False),
         )
 
     def __len__(self) -> int:
@@ -149,6 +175,17 @@ def aspect_classes(
     Raises:
         ValueError: A side is not positive.
     """
+    nearest: NDArray[np.str_] = np.array(classes)[aspect_places(widths, heights, classes=classes)]
+    return nearest
+
+
+def aspect_places(
+    widths: NDArray[np.integer],
+    heights: NDArray[np.integer],
+    *,
+    classes: Sequence[str] = ASPECT_CLASSES,
+) -> NDArray[np.intp]:
+    """Return what `aspect_classes` does, as places in ``classes``."""
     for name, sides in (("widths", widths), ("heights", heights)):
         if len(sides) and sides.min() < 1:
             place = int(np.argmin(sides))
@@ -156,8 +193,7 @@ def aspect_classes(
     ratios = np.log([_ratio(name) for name in classes])
     order = np.argsort(ratios)
     borders = (ratios[order][1:] + ratios[order][:-1]) / 2
-    places = np.searchsorted(borders, np.log(widths / heights))
-    nearest: NDArray[np.str_] = np.array(classes)[order][places]
+    nearest: NDArray[np.intp] = order[np.searchsorted(borders, np.log(widths / heights))]
     return nearest
 
 
@@ -220,17 +256,19 @@ def _ratio(name: str) -> float:
     return int(width) / int(height)
 
 
-def _label_array(labels: Iterable[str] | Iterable[int]) -> NDArray[np.str_] | NDArray[np.int64]:
+def _label_array(
+    labels: Iterable[str] | Iterable[int], row_of: Callable[[int], int] = int
+) -> NDArray[np.str_] | NDArray[np.int64]:
     if isinstance(labels, np.ndarray):
         if labels.dtype.kind in "iuU":
             return labels
         labels = labels.tolist()
     values = list(labels)
     kind = str if values and isinstance(values[0], str) else int
-    for row, value in enumerate(values):
+    for place, value in enumerate(values):
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(
-                f"row {row}: its bucket label is {value!r}; expected all labels to be text or all "
+                f"row {row_of(place)}: its bucket label is {value!r}; expected all labels to be text or all "
                 "to be integers; drop rows without a label by where(col(...).not_null())"
             )
     return np.array(values, np.int64) if kind is int else np.array(values, np.str_)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from daft_twinwds.errors import DecodeError
 from daft_twinwds.query.picture_info import read_infos
@@ -18,7 +19,7 @@ from daft_twinwds.train.buckets import (
     ASPECT_CLASSES,
     Buckets,
     aspect_class,
-    aspect_classes,
+    aspect_places,
     class_of_path,
 )
 from daft_twinwds.train.selection import Selection
@@ -27,6 +28,8 @@ __all__ = ["ASPECT_RATIO", "Labeller"]
 
 ASPECT_RATIO = "aspect_ratio"
 """What to bucket by for pictures of one shape per batch."""
+
+_ROWS_AT_ONCE: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +61,20 @@ class Labeller:
         if self.bucket_by is None:
             return Buckets.whole(sum(map(len, selections)))
         # One that is listed several times is looked at once.
-        labels = {id(selection): self._labels(selection) for selection in selections}
-        return Buckets.from_labels(
-            [label for selection in selections for label in labels[id(selection)]]
-        )
+        found = {id(selection): self._labels(selection) for selection in selections}
+        if len(selections) == 1:
+            return Buckets.from_codes(*found[id(selections[0])])
+        names: list[Any] = []
+        first = {}
+        for key, labels in found.items():
+            first[key] = len(names)
+            names.extend(labels.names)
+        codes = [
+            np.add(found[key].codes, first[key], dtype=np.int32) for key in map(id, selections)
+        ]
+        return Buckets.from_codes(names, np.concatenate(codes))
 
-    def _labels(self, selection: Selection) -> list[Any]:
+    def _labels(self, selection: Selection) -> "_Labels":
         assert self.bucket_by is not None
         if self.bucket_by == ASPECT_RATIO:
             return self._aspects(selection)
@@ -73,10 +84,9 @@ class Labeller:
                 f"bucket_by={self.bucket_by!r}: there is no such column of values; expected "
                 f"{ASPECT_RATIO!r} or one of {names}"
             )
-        values: list[Any] = selection.table.column(self.bucket_by).to_pylist()
-        return values
+        return _Labels.of(selection.table.column(self.bucket_by))
 
-    def _aspects(self, selection: Selection) -> list[str]:
+    def _aspects(self, selection: Selection) -> "_Labels":
         """Take the class from where it is known without reading: columns, folders, captions."""
         table, picture = selection.table, self.picture
         if picture is None:
@@ -88,22 +98,22 @@ class Labeller:
         sides = (f"{picture}_width", f"{picture}_height")
         if set(sides) <= set(names):
             known = _classes(*(table.column(name) for name in sides))
-            if known:
+            if known is not None:
                 return known
         if URL in names:
             known = _classes_of_paths(table.column(URL))
-            if known:
+            if known is not None:
                 return known
         caption = table.column("caption") if "caption" in names else None
         if caption is not None and pa.types.is_struct(caption.type):
             fields = {field.name for field in caption.type}
             if {"width", "height"} <= fields:
                 known = _classes(*(pc.struct_field(caption, name) for name in ("width", "height")))
-                if known:
+                if known is not None:
                     return known
         return self._classes_of_headers(selection, picture)
 
-    def _classes_of_headers(self, selection: Selection, picture: str) -> list[str]:
+    def _classes_of_headers(self, selection: Selection, picture: str) -> "_Labels":
         refs = selection.table.column(picture).to_pylist()
         by_path: dict[str, list[int]] = {}
         for row, ref in enumerate(refs):
@@ -138,21 +148,45 @@ class Labeller:
                 f"picture; expected one for bucket_by={ASPECT_RATIO!r}; drop the row, or pass "
                 "on_error='skip'"
             )
-        return [label for label in known if label is not None]
+        return _Labels.of(pa.chunked_array([pa.array(known, pa.string())]))
 
 
-def _classes(widths: pa.ChunkedArray, heights: pa.ChunkedArray) -> list[str] | None:
+class _Labels(NamedTuple):
+    """The label of each row."""
+
+    names: Sequence[Any]
+    """Labels, of which one may be there several times."""
+    codes: NDArray[np.integer]
+    """Which of them each row has, (rows,)."""
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Labels":
+        """Return the values of a column; of one that can be no label, the first for all rows."""
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        if not (pa.types.is_integer(column.type) or any(is_(column.type) for is_ in texts)):
+            return cls(column.slice(0, 1).to_pylist(), np.zeros(len(column), np.int8))
+        # A null becomes a name like any other: `Buckets` refuses it, and names its row.
+        coded = column.dictionary_encode(null_encoding="encode").combine_chunks()
+        return cls(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+
+
+def _classes(widths: pa.ChunkedArray, heights: pa.ChunkedArray) -> _Labels | None:
     """Return each picture's class, or None if a side is not known."""
     for sides in (widths, heights):
         if not pa.types.is_integer(sides.type) or sides.null_count:
             return None
         if len(sides) and pc.min(sides).as_py() < 1:
             return None
-    classes: list[str] = aspect_classes(widths.to_numpy(), heights.to_numpy()).tolist()
-    return classes
+    codes = np.empty(len(widths), np.int8)
+    for first in range(0, len(codes), _ROWS_AT_ONCE):
+        some = (sides.slice(first, _ROWS_AT_ONCE).to_numpy() for sides in (widths, heights))
+        codes[first : first + _ROWS_AT_ONCE] = aspect_places(*some)
+    return _Labels(ASPECT_CLASSES, codes)
 
 
-def _classes_of_paths(urls: pa.ChunkedArray) -> list[str] | None:
+def _classes_of_paths(urls: pa.ChunkedArray) -> _Labels | None:
     coded = urls.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()
@@ -165,5 +199,4 @@ def _classes_of_paths(urls: pa.ChunkedArray) -> list[str] | None:
         for name in known
         if name is not None
     ]
-    labels: list[str] = np.array(names, np.str_)[coded.indices.to_numpy()].tolist()
-    return labels
+    return _Labels(names, coded.indices.to_numpy())

@@ -15,7 +15,7 @@ from daft_twinwds.train.buckets import Buckets
 from daft_twinwds.train.order import EpochOrder, Remainder
 from daft_twinwds.train.permutation import check_choice, check_int, derive_key
 from daft_twinwds.train.schedule import Schedule
-from daft_twinwds.train.steps import GlobalBatch, Order
+from daft_twinwds.train.steps import WHOLE, GlobalBatch, Order
 
 __all__ = ["Concat", "Level", "MixOrder", "Stop"]
 
@@ -188,13 +188,13 @@ class MixOrder(Order):
         return tuple(self._order(place, part) for place, part in enumerate(self.parts))
 
     @override
-    def rows(self, epoch: int, step: int) -> GlobalBatch:
-        """Return one global batch, without computing any other."""
+    def rows(self, epoch: int, step: int, share: slice = WHOLE) -> GlobalBatch:
+        """Return one global batch or a share of it, without computing anything else."""
         self._check(epoch, step)
         start = epoch * (self.length or 0) + (self.done if epoch == self.first_epoch else 0)
         if self.level == "batch":
-            return self._batch(start + step)
-        turns = start + step * self.global_batch + np.arange(self.global_batch)
+            return self._batch(start + step, share)
+        turns = start + step * self.global_batch + np.arange(*share.indices(self.global_batch))
         rows, epochs = self.take(turns)
         pad = np.zeros(len(turns), np.bool_)
         if self.length is not None and self.remainder == "pad":
@@ -269,11 +269,11 @@ class MixOrder(Order):
         more = self.remainder != "drop" and length % self.global_batch > 0
         return length // self.global_batch + more
 
-    def _batch(self, turn: int) -> GlobalBatch:
+    def _batch(self, turn: int, share: slice) -> GlobalBatch:
         parts, ordinals = self.schedule.at(np.array([turn]))
         part = int(parts[0])
         order = self.orders[part]
-        batch = order.rows(*order.locate(int(ordinals[0])))
+        batch = order.rows(*order.locate(int(ordinals[0])), share)
         return batch._replace(
             rows=batch.rows + self.index.offsets[part],
             bucket=batch.bucket + sum(len(earlier) for earlier in self.parts[:part]),

@@ -16,7 +16,7 @@ from daft_twinwds.errors import ResumeError
 from daft_twinwds.train.buckets import Buckets
 from daft_twinwds.train.interleave import Interleaving
 from daft_twinwds.train.permutation import check_choice, check_int, derive_key, permute
-from daft_twinwds.train.steps import GlobalBatch, Order
+from daft_twinwds.train.steps import WHOLE, GlobalBatch, Order
 
 __all__ = ["EpochOrder", "Remainder"]
 
@@ -116,33 +116,34 @@ class EpochOrder(Order):
         return tuple(label for label, out in zip(self.labels, idle.tolist(), strict=True) if out)
 
     @override
-    def rows(self, epoch: int, step: int) -> GlobalBatch:
-        """Return one global batch, without computing any other."""
-        rows, pad, buckets = self.batches(epoch, np.array([step]))
-        epochs = np.full(self.global_batch, epoch, np.int64)
+    def rows(self, epoch: int, step: int, share: slice = WHOLE) -> GlobalBatch:
+        """Return one global batch or a share of it, without computing anything else."""
+        rows, pad, buckets = self.batches(epoch, np.array([step]), share)
+        epochs = np.full(rows.shape[1], epoch, np.int64)
         return GlobalBatch(rows[0], pad[0], int(buckets[0]), epochs)
 
     @override
-    def some(self, epoch: int, steps: range) -> list[GlobalBatch]:
+    def some(self, epoch: int, steps: range, share: slice = WHOLE) -> list[GlobalBatch]:
         """Return several global batches of one epoch, faster than one by one."""
-        rows, pad, buckets = self.batches(epoch, np.array(steps))
-        epochs = np.full(self.global_batch, epoch, np.int64)
+        rows, pad, buckets = self.batches(epoch, np.array(steps), share)
+        epochs = np.full(rows.shape[1], epoch, np.int64)
         return [
             GlobalBatch(*parts, epochs) for parts in zip(rows, pad, buckets.tolist(), strict=True)
         ]
 
     def batches(
-        self, epoch: int, steps: NDArray[np.int64]
+        self, epoch: int, steps: NDArray[np.int64], share: slice = WHOLE
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """Return several global batches of one epoch, faster than one by one.
 
         Args:
             epoch: At least ``first_epoch``.
             steps: Steps in ``[0, steps_in(epoch))``, (steps,).
+            share: Which places of each batch are wanted.
 
         Returns:
-            Row numbers (steps, global_batch), which of them are padding (steps, global_batch),
-            and the bucket of each batch (steps,).
+            Row numbers (steps, share), which of them are padding (steps, share), and the bucket of
+            each batch (steps,).
 
         Raises:
             ValueError: The epoch has no such step.
@@ -151,7 +152,7 @@ class EpochOrder(Order):
             self._check(epoch, step)
         buckets, ordinals = self._turns(epoch).at(steps)
         first = self._cut(epoch).done[buckets] + ordinals * self.global_batch
-        places = first[:, None] + np.arange(self.global_batch)
+        places = first[:, None] + np.arange(*share.indices(self.global_batch))
         sizes = self.buckets.sizes[buckets][:, None]
         pad = (places >= sizes) & (self.remainder == "pad")
         rows = np.empty_like(places)

@@ -161,38 +161,41 @@ class RankBatches(Iterator[BatchPlan]):
         epoch, step = self._position
         if self._end is not None and epoch >= self._end:
             raise StopIteration
-        own = len(range(self._order.global_batch)[self._slice])
+        order = self._order
+        own = len(range(order.global_batch)[self._slice])
         last = step + max(1, _ROWS_AT_ONCE // own)
-        steps = self._order.steps_in(epoch)
+        steps = order.steps_in(epoch)
         if steps is not None:
             last = min(last, steps)
-        batches = self._order.some(epoch, range(step, last))
-        self._position = self._order.advance(epoch, last - 1)
-        numbers = np.concatenate([batch.rows[self._slice] for batch in batches])
+        batches = order.some(epoch, range(step, last), self._slice)
+        self._position = order.advance(epoch, last - 1)
+        numbers = np.concatenate([batch.rows for batch in batches])
         values = self._plan.parts.rows(numbers.tolist())
         for place, batch in enumerate(batches):
-            self._ready.append(self._share(batch, values[place * own : (place + 1) * own]))
+            position = (epoch, step + place)
+            self._ready.append(self._plan_of(batch, values[place * own :][:own], position))
 
-    def _share(self, batch: GlobalBatch, values: list[dict[str, Any]]) -> BatchPlan:
-        own = self._slice
-        numbers, epochs = batch.rows[own].tolist(), batch.epochs[own].tolist()
+    def _plan_of(
+        self, share: GlobalBatch, values: list[dict[str, Any]], position: tuple[int, int]
+    ) -> BatchPlan:
         return BatchPlan(
-            rows=list(map(Row, values, numbers, epochs)),
-            spare=partial(self._spare, batch),
+            rows=list(map(Row, values, share.rows.tolist(), share.epochs.tolist())),
+            spare=partial(self._spare, position),
             fixed=True,
-            pad=batch.pad[own].tolist() if self._plan.remainder == "pad" else None,
-            aspect=self._aspects[batch.bucket],
+            pad=share.pad.tolist() if self._plan.remainder == "pad" else None,
+            aspect=self._aspects[share.bucket],
         )
 
-    def _spare(self, batch: GlobalBatch, slot: int, attempt: int) -> Row | None:
+    def _spare(self, position: tuple[int, int], slot: int, attempt: int) -> Row | None:
         """Take the row that stands so many places behind the bad one in the global batch."""
-        size = len(batch.rows)
+        size = self._order.global_batch
         if attempt >= size:
             return None
         place = (self._slice.start + slot * self._slice.step + attempt) % size
-        number = int(batch.rows[place])
+        found = self._order.rows(*position, slice(place, place + 1))
+        number = int(found.rows[0])
         (values,) = self._plan.parts.rows([number])
-        return Row(values, number, int(batch.epochs[place]))
+        return Row(values, number, int(found.epochs[0]))
 
 
 def _checksum(buckets: Buckets) -> int:

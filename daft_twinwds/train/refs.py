@@ -1,5 +1,6 @@
 """References to byte ranges of files, as Arrow and as values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -7,7 +8,14 @@ import pyarrow.compute as pc
 
 from daft_twinwds.shards.urls import shown
 
-__all__ = ["FIELDS", "FileRef", "to_refs", "without_codes", "without_secrets"]
+__all__ = [
+    "FIELDS",
+    "FileRef",
+    "to_refs",
+    "with_used_paths",
+    "without_codes",
+    "without_secrets",
+]
 
 FIELDS = ("path", "position", "size")
 """Of a reference in Arrow."""
@@ -56,26 +64,49 @@ def to_refs(storage: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def without_secrets(refs: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return references whose URLs have lost their passwords and queries."""
-    chunks = []
-    for chunk in refs.chunks:
-        path = chunk.field("path")
+
+    def without(path: pa.Array) -> pa.Array:
         coded = path if pa.types.is_dictionary(path.type) else path.dictionary_encode()
         safe = [shown(text) for text in coded.dictionary.to_pylist()]
         coded = pa.DictionaryArray.from_arrays(coded.indices, pa.array(safe, coded.dictionary.type))
-        chunks.append(
-            pa.StructArray.from_arrays(
-                [coded.cast(path.type), chunk.field("position"), chunk.field("size")],
-                names=FIELDS,
-                mask=chunk.is_null() if chunk.null_count else None,
-            )
-        )
-    return pa.chunked_array(chunks, type=refs.type)
+        return coded.cast(path.type)
+
+    return _with_paths(refs, without)
+
+
+def with_used_paths(refs: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return references whose dictionaries hold the paths of their own rows and no others.
+
+    A slice has the dictionary of the whole, as has every row group of a Parquet file that was
+    written with it.
+    """
+
+    def used(path: pa.Array) -> pa.Array:
+        if not pa.types.is_dictionary(path.type):
+            return path
+        coded = path.indices.dictionary_encode()
+        names = path.dictionary.take(coded.dictionary)
+        return pa.DictionaryArray.from_arrays(coded.indices, names).cast(path.type)
+
+    return _with_paths(refs, used)
 
 
 def without_codes(refs: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return references whose paths are plain strings, which programs join without thinking."""
     type_ = pa.struct({"path": pa.string(), "position": pa.int64(), "size": pa.int64()})
     return refs.cast(type_)
+
+
+def _with_paths(refs: pa.ChunkedArray, change: Callable[[pa.Array], pa.Array]) -> pa.ChunkedArray:
+    chunks = [
+        pa.StructArray.from_arrays(
+            [change(chunk.field("path")), chunk.field("position"), chunk.field("size")],
+            names=FIELDS,
+            mask=chunk.is_null() if chunk.null_count else None,
+        )
+        for chunk in refs.chunks
+    ]
+    return pa.chunked_array(chunks, type=refs.type)
 
 
 def _coded(paths: pa.Array) -> pa.DictionaryArray:

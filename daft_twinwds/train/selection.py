@@ -1,35 +1,36 @@
 """The rows to train on, as references: what a query kept, without a pixel."""
 
 import hashlib
-import json
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import daft
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from daft.datatype import MediaType
 from typing_extensions import override
 
-from daft_twinwds.errors import LayoutError, MissingDependencyError, StorageError
+from daft_twinwds.errors import MissingDependencyError
 from daft_twinwds.query._daft import file_storage
 from daft_twinwds.query.schema import KEY, URL
 from daft_twinwds.shards.urls import shown
+from daft_twinwds.train.digest import add_numbers, add_strings
 from daft_twinwds.train.refs import FileRef, to_refs, without_secrets
+from daft_twinwds.train.selection_file import (
+    VERSION,
+    read_selection,
+    with_media,
+    without_media,
+    write_selection,
+)
 
 if TYPE_CHECKING:
     import ray.data
 
 __all__ = ["Selection"]
-
-METADATA = b"daft_twinwds.selection"
-VERSION = 1
 
 OTHER = "unknown"
 MEDIA: Mapping[str, daft.DataType] = {
@@ -111,7 +112,12 @@ class Selection:
                 "Selection.from_dataframe_distributed needs torch, which is not installed; "
                 "pip install 'daft-twinwds[train]'"
             ) from error
-        return from_first_rank(lambda: cls.from_dataframe(make_df()), group)
+
+        def make() -> pa.Table:
+            made = cls.from_dataframe(make_df())
+            return with_media(made.table, made.media)
+
+        return cls(*without_media(from_first_rank(make, group)))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -131,12 +137,11 @@ class Selection:
         still the same; neither do captions, which no order depends on.
         """
         digest = hashlib.sha256(f"{VERSION}:{len(self)}".encode())
-        _add_strings(digest, self.table.column(KEY))
+        add_strings(digest, self.table.column(KEY))
         for name in sorted(self.media):
             digest.update(f":{name}:".encode())
             for field in ("position", "size"):
-                values = pc.struct_field(self.table.column(name), field)
-                digest.update(pc.fill_null(values, -1).to_numpy().astype("<i8").tobytes())
+                add_numbers(digest, self.table.column(name), field)
         return digest.hexdigest()
 
     def rows(self, places: Any) -> list[dict[str, Any]]:
@@ -163,25 +168,7 @@ class Selection:
         Raises:
             StorageError: It cannot be written.
         """
-        target = Path(path)
-        metadata = json.dumps({"version": VERSION, "media": dict(self.media)}).encode()
-        table = self._without_secrets().replace_schema_metadata({METADATA: metadata})
-        # All ranks of a job may save the same selection at once.
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            try:
-                with temporary.open("xb") as file:
-                    pq.write_table(table, file, compression="zstd")
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"{target}: the selection cannot be written ({error.strerror or error}); expected "
-                "the name of a file in a folder that can be written to"
-            ) from error
+        write_selection(path, self._without_secrets(), self.media)
 
     def to_ray_dataset(self, *, rows_per_block: int = 4096) -> "ray.data.Dataset":
         """Return the rows as a data set of Ray Data: references, without a pixel or credentials.
@@ -230,23 +217,7 @@ class Selection:
             StorageError: The file cannot be read.
             LayoutError: It holds no selection, or one of another version.
         """
-        try:
-            with Path(path).open("rb") as file:
-                parquet = pq.ParquetFile(file)
-                metadata = parquet.schema_arrow.metadata or {}
-                saved = _checked_metadata(metadata.get(METADATA), path)
-                table = parquet.read()
-        except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be read ({error.strerror or error}); expected a file that "
-                "Selection.save wrote"
-            ) from error
-        except pa.ArrowInvalid as error:
-            raise LayoutError(
-                f"{path}: not a readable Parquet file ({error}); expected one that "
-                "Selection.save wrote"
-            ) from error
-        return cls(table.replace_schema_metadata(None).combine_chunks(), saved["media"])
+        return cls(*read_selection(path))
 
 
 def _check_dtypes(dtypes: Mapping[str, daft.DataType]) -> None:
@@ -275,26 +246,3 @@ def _holds_extension(type_: pa.DataType) -> bool:
     return isinstance(type_, pa.BaseExtensionType) or any(
         _holds_extension(type_.field(number).type) for number in range(type_.num_fields)
     )
-
-
-def _checked_metadata(metadata: bytes | None, path: str | os.PathLike[str]) -> dict[str, Any]:
-    if metadata is None:
-        raise LayoutError(
-            f"{path}: a Parquet file that holds no selection; expected one that Selection.save "
-            "wrote"
-        )
-    saved: dict[str, Any] = json.loads(metadata)
-    if saved["version"] != VERSION:
-        raise LayoutError(
-            f"{path}: holds a selection of version {saved['version']}, expected {VERSION}; save it "
-            "again by Selection.from_dataframe(df).save(path)"
-        )
-    return saved
-
-
-def _add_strings(digest: "hashlib._Hash", column: pa.ChunkedArray) -> None:
-    # Lengths first: "ab", "c" must not look like "a", "bc".
-    lengths = pc.binary_length(column).to_numpy()
-    digest.update(lengths.astype("<i8").tobytes())
-    for chunk in column.chunks:
-        digest.update("".join(chunk.to_pylist()).encode())

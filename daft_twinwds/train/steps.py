@@ -10,22 +10,24 @@ from daft_twinwds.errors import ResumeError
 from daft_twinwds.partition import Partition
 from daft_twinwds.train.permutation import check_int
 
-__all__ = ["GlobalBatch", "Order", "rank_slice"]
+__all__ = ["WHOLE", "GlobalBatch", "Order", "rank_slice"]
 
 _MAX_STEPS: Final = 2**62
+WHOLE: Final = slice(None)
+"""All places of a global batch."""
 
 
 class GlobalBatch(NamedTuple):
-    """What all ranks read together in one step."""
+    """What all ranks read together in one step, or the share of it that was asked for."""
 
     rows: NDArray[np.int64]
-    """Row numbers, (global_batch,)."""
+    """Row numbers, (share,)."""
     pad: NDArray[np.bool_]
-    """True where a row only fills up the batch, (global_batch,)."""
+    """True where a row only fills up the batch, (share,)."""
     bucket: int
     """The bucket that all rows are of, a place in the order's ``labels``."""
     epochs: NDArray[np.int64]
-    """Which pass over its data each row is read in, (global_batch,)."""
+    """Which pass over its data each row is read in, (share,)."""
 
 
 class Order(ABC):
@@ -54,16 +56,22 @@ class Order(ABC):
         """The label of each bucket that a batch may be of."""
 
     @abstractmethod
-    def rows(self, epoch: int, step: int) -> GlobalBatch:
+    def rows(self, epoch: int, step: int, share: slice = WHOLE) -> GlobalBatch:
         """Return one global batch, without computing any other.
+
+        Args:
+            epoch: At least ``first_epoch``.
+            step: In ``[0, steps_in(epoch))``.
+            share: Which places of it are wanted, such as `slice_for` a rank; no others are
+                computed.
 
         Raises:
             ValueError: The order has no such position.
         """
 
-    def some(self, epoch: int, steps: range) -> list[GlobalBatch]:
-        """Return several global batches of one epoch."""
-        return [self.rows(epoch, step) for step in steps]
+    def some(self, epoch: int, steps: range, share: slice = WHOLE) -> list[GlobalBatch]:
+        """Return several global batches of one epoch, or the same share of each."""
+        return [self.rows(epoch, step, share) for step in steps]
 
     def slice_for(self, partition: Partition) -> slice:
         """Return what a rank reads of each global batch; see `rank_slice`."""

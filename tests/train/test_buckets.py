@@ -48,6 +48,32 @@ def test_each_bucket_holds_the_rows_of_its_label_in_order(labels: list[Any]) -> 
     assert len(buckets) == len(set(labels))
 
 
+@given(
+    names=st.lists(st.integers(-3, 3), min_size=1, max_size=300)
+    | st.lists(st.sampled_from(["16_9", "1_1", "", "a/b", "a\0"]), min_size=1),
+    data=st.data(),
+)
+def test_codes_make_the_buckets_of_their_labels(names: list[Any], data: st.DataObject) -> None:
+    codes = data.draw(st.lists(st.integers(0, len(names) - 1), max_size=20))
+
+    found = Buckets.from_codes(names, np.array(codes, np.int32))
+
+    expected = Buckets.from_labels([names[code] for code in codes])
+    assert found.labels == expected.labels
+    assert found.sizes.tolist() == expected.sizes.tolist()
+    assert found.rows is not None
+    assert expected.rows is not None
+    assert found.rows.tolist() == expected.rows.tolist()
+    assert found.rows.dtype == found.sizes.dtype == np.int64
+
+
+def test_of_codes_the_first_row_without_a_proper_label_is_named() -> None:
+    with pytest.raises(TypeError, match="row 2: its bucket label is None; expected"):
+        Buckets.from_codes(["unused", None, "a"], np.array([2, 2, 1, 1]))
+    with pytest.raises(TypeError, match="row 3: its bucket label is 5; expected"):
+        Buckets.from_codes(["a", "b", 5], np.array([1, 1, 0, 2]))
+
+
 @pytest.mark.parametrize(
     "make",
     [

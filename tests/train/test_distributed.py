@@ -5,15 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import daft_twinwds
 from daft_twinwds.testing import make_twin_dataset
-from daft_twinwds.train import Partition, Selection
+from daft_twinwds.train import Partition, Selection, distributed
 
 PACKAGE = Path(daft_twinwds.__file__).parent.parent
 JOB = Path(__file__).parent / "train_job.py"
@@ -101,7 +109,9 @@ def test_a_job_that_is_killed_goes_on_with_any_number_of_processes(
 
 LOOK = """
 import daft_twinwds
+import pyarrow as pa
 import torch.distributed as dist
+from daft_twinwds.train import distributed
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.train import Partition, Selection
 from torch.distributed.device_mesh import init_device_mesh
@@ -124,6 +134,8 @@ def look(rank):
         raise OddError(1, 2)
 
     ran = []
+    # So that even a small selection is sent in several pieces.
+    distributed.PIECE = 1000
     found = {"errors": []}
     # Before Daft runs anywhere: its threads make a process that leaves by fork wait.
     for failing in (plain, odd):
@@ -131,7 +143,11 @@ def look(rank):
             Selection.from_dataframe_distributed(failing)
         except Exception as error:
             found["errors"].append([type(error).__name__, str(error)])
-    found["fingerprint"] = Selection.from_dataframe_distributed(make_df).fingerprint
+    selection = Selection.from_dataframe_distributed(make_df)
+    found["fingerprint"] = selection.fingerprint
+    found["media"] = dict(selection.media)
+    found["rows"] = str(selection.rows(range(len(selection))))
+    found["size"] = distributed.stream_size(selection.table)
     found["ran"] = ran
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -142,8 +158,10 @@ def look(rank):
         Partition.from_process_group(groups[rank % 2]),
         Partition.detect(),
     ]
+    sent = from_first_rank(lambda: pa.table({"rank": [rank]}), groups[rank % 2])
+    found["first_of_group"] = sent["rank"].to_pylist()
     found["partitions"] = [[each.rank, each.world_size] for each in partitions]
-    for refuse in (Partition.from_process_group, lambda group: from_first_rank(int, group)):
+    for refuse in (Partition.from_process_group, lambda group: from_first_rank(None, group)):
         try:
             refuse(groups[1 - rank % 2])
         except ValueError as error:
@@ -172,7 +190,89 @@ def ranks(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[st
 
 def test_one_rank_runs_the_query_for_all(saved: Path, ranks: list[dict[str, Any]]) -> None:
     assert [found["ran"] for found in ranks] == [[0], [], [], []]
-    assert {found["fingerprint"] for found in ranks} == {Selection.load(saved).fingerprint}
+    expected = Selection.load(saved)
+    for found in ranks:
+        assert found["fingerprint"] == expected.fingerprint
+        assert found["media"] == expected.media
+        assert found["rows"] == str(expected.rows(range(SAMPLES)))
+        assert found["size"] > 3000, "not one piece alone"
+
+
+def test_a_group_has_a_first_rank_of_its_own(ranks: list[dict[str, Any]]) -> None:
+    assert [found["first_of_group"] for found in ranks] == [[0], [1], [0], [1]]
+
+
+@given(
+    table=st.sampled_from(["plain", "sliced", "chunked", "empty"]),
+    piece=st.integers(1, 3000),
+)
+def test_pieces_make_the_table_that_was_cut(table: str, piece: int) -> None:
+    coded = pa.array(["a", "b", "a", None, "c"] * 20).dictionary_encode()
+    nested = pa.StructArray.from_arrays([coded, pa.array(range(100))], names=["path", "position"])
+    whole = pa.table({"__key__": [str(row) for row in range(100)], "image": nested})
+    made = {
+        "plain": whole,
+        "sliced": whole.slice(13, 50),
+        "chunked": pa.concat_tables([whole.slice(3, 20), whole]),
+        "empty": whole.slice(0, 0),
+    }[table].replace_schema_metadata({"some": "thing"})
+    pieces: list[NDArray[np.uint8]] = []
+
+    def receive(array: NDArray[np.uint8]) -> None:
+        array[:] = pieces.pop(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "PIECE", piece)
+        distributed.write_pieces(made, lambda array: pieces.append(array.copy()))
+        sizes = [len(array) for array in pieces]
+        got = distributed.read_pieces(sum(sizes), receive)
+
+    assert distributed.stream_size(made) == sum(sizes)
+    assert set(sizes[:-1]) <= {piece}
+    assert 0 < sizes[-1] <= piece
+    assert got.equals(made, check_metadata=True)
+    assert not pieces
+
+
+def test_sending_takes_a_piece_of_memory_and_receiving_one_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distributed, "PIECE", 100_000)
+    table = pa.table({"number": np.arange(1_000_000)})
+    pieces: list[NDArray[np.uint8]] = []
+    distributed.write_pieces(table, lambda array: pieces.append(array.copy()))
+    size = sum(map(len, pieces))
+    left = iter(pieces)
+
+    def receive(array: NDArray[np.uint8]) -> None:
+        array[:] = next(left)
+
+    def peak_of(work: Callable[[], object]) -> int:
+        tracemalloc.start()
+        before = pa.total_allocated_bytes()
+        try:
+            kept = work()
+            assert pa.total_allocated_bytes() - before < 100_000, "Arrow has made a copy"
+            del kept
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak_of(lambda: distributed.write_pieces(table, lambda _: None)) < 200_000
+    assert peak_of(lambda: distributed.read_pieces(size, receive)) < size + 200_000
+
+
+@pytest.mark.parametrize(
+    ("config", "device"),
+    [
+        ("cpu:gloo,cuda:gloo", "cpu"),
+        ("cuda:nccl,cpu:gloo", "cpu"),
+        ("cuda:nccl", "cuda"),
+        ("xpu:xccl", "xpu"),
+    ],
+)
+def test_a_group_sends_from_a_device_only_if_it_cannot_otherwise(config: str, device: str) -> None:
+    assert distributed._device_of(config) == torch.device(device)
 
 
 def test_an_error_of_the_query_reaches_all_ranks_as_it_is(ranks: list[dict[str, Any]]) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 import daft_twinwds
 from daft_twinwds.errors import DecodeError
+from daft_twinwds.partition import Partition
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.testing import make_twin_dataset
-from daft_twinwds.train import Selection
+from daft_twinwds.train import Selection, TwinLoader
 from daft_twinwds.train.labels import ASPECT_RATIO, Labeller
 
 REF = pa.struct({"path": pa.string(), "position": pa.int64(), "size": pa.int64()})
@@ -55,6 +56,117 @@ def test_without_buckets_all_rows_are_together() -> None:
 @pytest.mark.parametrize("values", [["b", "a", "b"], [3, 1, 3]])
 def test_a_column_may_say_it(values: list[Any]) -> None:
     assert labels_of(labeller("kind"), selection_of([None] * 3, kind=values)) == values
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.large_string(), ["b", "a", "", "a"]),
+        (pa.string_view(), ["b", "a", "", "a"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["b", "a", "", "a"]),
+        (pa.dictionary(pa.int8(), pa.int16()), [7, -1, 3, 7]),
+        (pa.int8(), [7, -1, 3, 7]),
+        (pa.uint64(), [7, 2**40, 3, 7]),
+    ],
+)
+def test_labels_are_the_same_however_arrow_holds_them(type_: pa.DataType, values: Any) -> None:
+    unused = 9 if isinstance(values[0], int) else "unused"
+    column = pa.array([unused, *values], type_).slice(1)
+    kind = pa.chunked_array([column.slice(0, 1), column.slice(1, 0), column.slice(1)])
+
+    selection = selection_of([None] * 4, kind=kind)
+
+    assert labels_of(labeller("kind"), selection) == values
+    assert labeller("kind").buckets_of(selection).labels == tuple(sorted(set(values)))
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        pytest.param(pa.array([1.5, 2.5]), "1.5", id="floats"),
+        pytest.param(pa.array([True, False]), "True", id="bools"),
+        pytest.param(pa.array([["a"], ["b"]]), r"\['a'\]", id="lists"),
+        pytest.param(pa.array([{"a": 1}, {"a": 2}]), "{'a': 1}", id="structs"),
+        pytest.param(pa.array([b"a", b"b"]), "b'a'", id="bytes"),
+        pytest.param(pa.nulls(2), "None", id="nulls"),
+        pytest.param(pa.array([None, 1.5]), "None", id="null-and-float"),
+    ],
+)
+def test_columns_that_can_be_no_labels_are_refused(values: pa.Array, shown: str) -> None:
+    with pytest.raises(TypeError, match=f"row 0: its bucket label is {shown}; expected all"):
+        labeller("kind").buckets_of(selection_of([None] * 2, kind=values))
+
+
+def test_a_selection_without_rows_has_labels_of_any_type() -> None:
+    texts, numbers = (
+        selection_of([None] * len(values), kind=pa.array(values, type_))
+        for values, type_ in (([], pa.float64()), ([3, 1], pa.int64()))
+    )
+
+    buckets = labeller("kind").buckets_of_all([texts, numbers])
+
+    assert buckets.labels == (1, 3)
+    assert labeller("kind").buckets_of(texts).labels == ()
+
+
+def test_selections_with_labels_of_two_types_are_refused_with_the_row() -> None:
+    texts = selection_of([None] * 3, kind=["a", "b", "a"])
+    numbers = selection_of([None] * 2, kind=[1, 2])
+
+    with pytest.raises(TypeError, match="row 3: its bucket label is 1; expected all labels"):
+        labeller("kind").buckets_of_all([texts, numbers])
+
+
+def test_many_selections_have_the_buckets_of_one_with_all_rows() -> None:
+    wide, tall = ({"image_width": [w, 50], "image_height": [h, 50]} for w, h in ((16, 9), (9, 16)))
+    parts = [selection_of([None] * 2, **sides) for _ in range(15) for sides in (wide, tall)]
+    all_rows = Selection(pa.concat_tables([part.table for part in parts]), parts[0].media)
+
+    many, one = labeller().buckets_of_all(parts), labeller().buckets_of(all_rows)
+
+    assert many.labels == one.labels == ("16_9", "1_1", "9_16")
+    assert many.sizes.tolist() == one.sizes.tolist() == [15, 30, 15]
+    assert many.rows is not None
+    assert one.rows is not None
+    assert many.rows.tolist() == one.rows.tolist()
+
+
+def test_plans_of_buckets_never_change() -> None:
+    """A release with other ones cannot go on where an older one was."""
+    rows = range(60)
+    columns = {
+        "kind": ["10" if row % 5 == 0 else ["b", "ä", "a", "10"][row * row % 4] for row in rows],
+        "__url__": [f"/r/aspect_ratio_{['16_9', '21_9', '3_4'][row % 3]}/x" for row in rows],
+        "number": pa.array([row % 4 - 1 for row in rows], pa.int8()),
+    }
+    one = selection_of([Path("/x")] * 60, **columns)
+    sides = selection_of(
+        [Path("/x")] * 60,
+        image_width=[96 + row for row in rows],
+        image_height=[150 - row for row in rows],
+    )
+    cases: list[tuple[Any, str]] = [
+        (one, "kind"),
+        (one, ASPECT_RATIO),
+        (one, "number"),
+        (sides, ASPECT_RATIO),
+        ([one, one], "kind"),
+    ]
+
+    plans = [
+        TwinLoader(
+            data, batch_size=2, decode={}, bucket_by=by, partition=Partition(), remainder="wrap"
+        ).state_dict()["plan"]
+        for data, by in cases
+    ]
+
+    assert [plan.rsplit(", ")[-1] for plan in plans] == [
+        "c6fe2cce9180",
+        "166ea67678fd",
+        "dbac5d23638b",
+        "e9cff51a271d",
+        "2161f07e0d0b",
+    ]
 
 
 def test_labels_that_are_null_are_refused_with_their_row() -> None:

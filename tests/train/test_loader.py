@@ -27,6 +27,7 @@ from daft_twinwds.errors import DecodeError, ResumeError
 from daft_twinwds.partition import Partition
 from daft_twinwds.testing import assert_resumes_exactly, make_twin_dataset
 from daft_twinwds.train import DecodeImage, Mix, PickCaption, Selection, TwinLoader
+from daft_twinwds.train.permutation import permute
 
 NUMBERS = 200
 Step = list[int]
@@ -686,6 +687,24 @@ def test_too_small_buckets_are_told(numbers: Selection, caplog: pytest.LogCaptur
     assert "buckets [1, 2] have too few rows for a global batch of 3" in caplog.text
     report = loader.report()
     assert (report["dropped"], report["filled"], report["idle_buckets"]) == (4, 0, [1, 2])
+
+
+def test_a_rank_computes_its_own_share_of_the_order_and_no_more(
+    numbers: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = []
+
+    def counting(places: Any, *args: Any, **options: Any) -> Any:
+        computed.append(places.size)
+        return permute(places, *args, **options)
+
+    monkeypatch.setattr("daft_twinwds.train.order.permute", counting)
+    loader = TwinLoader(
+        first(numbers, 24), batch_size=2, decode={}, partition=Partition(rank=1, world_size=3)
+    )
+
+    assert len(list(loader)) == 4
+    assert sum(computed) == 8
 
 
 def test_a_loader_stays_in_its_process(numbers: Selection) -> None:

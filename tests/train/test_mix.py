@@ -117,6 +117,20 @@ def test_a_step_is_its_piece_of_the_stream(mix: MixOrder, epoch: int) -> None:
         assert batch.bucket == 0
 
 
+@given(mixes() | mixes(level="batch"), st.integers(0, 3), st.slices(24), st.data())
+def test_a_share_is_that_of_the_whole_batch(
+    mix: MixOrder, epoch: int, share: slice, data: st.DataObject
+) -> None:
+    assert mix.num_steps is not None
+    step = data.draw(st.integers(0, mix.num_steps - 1))
+
+    whole, part = mix.rows(epoch, step), mix.rows(epoch, step, share)
+
+    assert part.bucket == whole.bucket
+    for name in ("rows", "pad", "epochs"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[share])
+
+
 @given(mixes(stops=["first_exhausted"]))
 def test_a_mix_that_stops_at_the_first_end_reads_no_row_twice(mix: MixOrder) -> None:
     assert mix.length is not None

@@ -506,6 +506,19 @@ def test_the_order_of_buckets_is_the_same_for_ever() -> None:
     ]
 
 
+@given(order=orders(), epoch=epochs, share=st.slices(24), data=st.data())
+def test_a_share_is_that_of_the_whole_batch(
+    order: EpochOrder, epoch: int, share: slice, data: st.DataObject
+) -> None:
+    step = data.draw(st.integers(0, order.num_steps - 1))
+
+    whole, part = order.rows(epoch, step), order.rows(epoch, step, share)
+
+    assert part.bucket == whole.bucket
+    for name in ("rows", "pad", "epochs"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[share])
+
+
 def test_several_batches_are_the_same_as_one_by_one() -> None:
     buckets = Buckets.from_labels([row % 3 for row in range(50)])
     order = EpochOrder(buckets=buckets, global_batch=4, seed=1, shuffle=True, remainder="pad")

@@ -1,10 +1,12 @@
 """Selections: what they keep of a query, what they never keep, how they are told apart."""
 
 import errno
+import hashlib
 import json
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from typing import Any
 import daft
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from daft import DataType, col
@@ -26,9 +29,9 @@ from hypothesis import strategies as st
 import daft_twinwds
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.testing import make_twin_dataset
-from daft_twinwds.train import Selection
-from daft_twinwds.train.refs import FileRef
-from daft_twinwds.train.selection import METADATA
+from daft_twinwds.train import Selection, selection_file
+from daft_twinwds.train.refs import FileRef, without_codes
+from daft_twinwds.train.selection_file import METADATA
 
 SECRET = "wJalrXUtnFEMI-never-to-be-written"
 FINGERPRINT = """
@@ -282,22 +285,101 @@ def test_what_was_saved_is_loaded(selection: Selection, tmp_path: Path) -> None:
     assert loaded.rows([5]) == selection.rows([5])
 
 
-def test_many_row_groups_are_loaded_as_one(tmp_path: Path) -> None:
-    rows = [(f"id_{i}", (i, 1)) for i in range(100)]
-    table = pa.concat_tables(
-        [selection_of(rows[:50], "/a.tar").table, selection_of(rows[50:], "/b.tar").table]
+def coded(selection: Selection, paths: list[str]) -> Selection:
+    """Return a selection whose paths are coded, as those of a query are."""
+    refs = selection.table.column("image").combine_chunks()
+    places = pa.array(np.arange(len(refs)) * len(paths) // len(refs), pa.int32())
+    fields = [
+        pa.DictionaryArray.from_arrays(pc.if_else(refs.is_valid(), places, None), paths),
+        *(refs.field(name) for name in ("position", "size")),
+    ]
+    struct = pa.StructArray.from_arrays(
+        fields, names=["path", "position", "size"], mask=refs.is_null()
     )
-    selection_of(rows).save(tmp_path / "selection.parquet")
-    metadata = pq.read_schema(tmp_path / "selection.parquet").metadata
-    pq.write_table(
-        table.replace_schema_metadata(metadata), tmp_path / "groups.parquet", row_group_size=7
-    )
+    return Selection(selection.table.set_column(1, "image", struct), selection.media)
 
+
+@pytest.fixture
+def ten_tars() -> Selection:
+    """A hundred rows, ten of each tar; every ninth has no picture."""
+    rows: list[tuple[str, Ref]] = [(f"id_{i}", (i, 1) if i % 9 else None) for i in range(100)]
+    return coded(selection_of(rows), [f"/{number}.tar" for number in range(10)])
+
+
+def test_many_row_groups_are_saved_and_loaded_as_one(
+    ten_tars: Selection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection_file, "ROWS_PER_GROUP", 7)
+
+    ten_tars.save(tmp_path / "groups.parquet")
+
+    file = pq.ParquetFile(tmp_path / "groups.parquet")
+    groups = [file.read_row_group(number)["image"].chunk(0) for number in range(15)]
+    assert file.num_row_groups == 15
+    assert [len(group) for group in groups] == [7] * 14 + [2]
+    assert max(len(group.field("path").dictionary) for group in groups) == 2, "not those of all"
     loaded = Selection.load(tmp_path / "groups.parquet")
-
-    paths = [ref.path for ref in refs_of(loaded)]
-    assert paths == ["/a.tar"] * 50 + ["/b.tar"] * 50
+    assert loaded.table.equals(ten_tars.table)
+    assert loaded.fingerprint == ten_tars.fingerprint
     assert {column.num_chunks for column in loaded.table.columns} == {1}
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["coded", "plain-paths"])
+def test_files_whose_groups_have_the_paths_of_all_are_loaded(
+    ten_tars: Selection, tmp_path: Path, plain: bool
+) -> None:
+    metadata = {METADATA: json.dumps({"version": 1, "media": {"image": "image"}})}
+    table = ten_tars.table.replace_schema_metadata(metadata)
+    if plain:
+        table = table.set_column(1, "image", without_codes(table["image"]))
+    # All paths in each of the groups.
+    pq.write_table(table, tmp_path / "old.parquet", row_group_size=7, compression="zstd")
+
+    loaded = Selection.load(tmp_path / "old.parquet")
+
+    assert refs_of(loaded) == refs_of(ten_tars)
+    assert loaded.table.equals(table.replace_schema_metadata(None))
+    assert loaded.fingerprint == ten_tars.fingerprint
+
+
+def test_a_slice_is_saved_without_the_paths_of_the_rest(
+    ten_tars: Selection, tmp_path: Path
+) -> None:
+    piece = Selection(ten_tars.table.slice(35, 10), ten_tars.media)
+
+    piece.save(tmp_path / "piece.parquet")
+
+    loaded = Selection.load(tmp_path / "piece.parquet")
+    assert refs_of(loaded) == refs_of(piece)
+    paths = loaded.table["image"].chunk(0).field("path")
+    assert paths.dictionary.to_pylist() == ["/3.tar", "/4.tar"]
+
+
+def test_damage_anywhere_is_refused_as_a_file_that_is_not_readable(
+    ten_tars: Selection, tmp_path: Path
+) -> None:
+    target = tmp_path / "damaged.parquet"
+    ten_tars.save(target)
+    whole = target.read_bytes()
+    refused = []
+    for place in range(4, len(whole), 17):
+        target.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            Selection.load(target)
+        except LayoutError as error:
+            refused.append(str(error))
+
+    assert len(refused) > 20
+    assert all(message.startswith(f"{target}: ") for message in refused)
+
+
+def test_a_file_without_the_column_of_a_medium_is_refused(tmp_path: Path) -> None:
+    metadata = {METADATA: json.dumps({"version": 1, "media": {"image": "image"}})}
+    table = pa.table({"__key__": ["a"]}).replace_schema_metadata(metadata)
+    pq.write_table(table, tmp_path / "less.parquet")
+
+    with pytest.raises(LayoutError, match=r"less.parquet: not a readable .*'image' is not in list"):
+        Selection.load(tmp_path / "less.parquet")
 
 
 def test_a_selection_travels_to_other_processes(selection: Selection) -> None:
@@ -339,11 +421,13 @@ def test_saving_that_fails_leaves_the_old_file_and_no_half_of_a_new_one(
     target = tmp_path / "selection.parquet"
     target.write_text("older")
 
-    def write_half(table: pa.Table, stream: Any, **options: Any) -> None:
-        stream.write(b"PAR1 and a half")
+    write_table = pq.ParquetWriter.write_table
+
+    def write_half(writer: pq.ParquetWriter, *args: Any) -> None:
+        write_table(writer, *args)
         raise failure
 
-    monkeypatch.setattr(pq, "write_table", write_half)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", write_half)
     expected = StorageError if isinstance(failure, OSError) else KeyboardInterrupt
 
     with pytest.raises(expected) as caught:
@@ -407,6 +491,78 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         Selection.load(tmp_path / "nowhere")
     with pytest.raises(StorageError, match=r"cannot be read .Is a directory"):
         Selection.load(tmp_path)
+
+
+def test_fingerprints_never_change() -> None:
+    """A release with other ones cannot go on where an older one was."""
+    rows: list[tuple[str, Ref]] = [
+        ("id_0", (0, 5)),
+        ("", (2**40, None)),
+        ("\u00e4/\u65e5\u672c", None),
+        ("x" * 300, (7, 0)),
+        ("id_4", (512, 2**33)),
+        ("id_5", (1, 1)),
+    ]
+    table = selection_of(rows).table
+    table = table.append_column("umt5", table["image"].take(pa.array([5, 4, 3, 2, 1, 0])))
+    keys = pa.array([f"id_{number * 7919 % 1000003}" for number in range(200_003)])
+    many = {
+        "position": np.arange(len(keys)) * 512,
+        "size": np.arange(len(keys)) % 1000 + 1,
+    }
+    refs = pa.StructArray.from_arrays([pa.array(many[name]) for name in many], names=list(many))
+
+    found = [
+        Selection(table, {"umt5": "unknown", "image": "image"}),
+        Selection(pa.table({"__key__": keys, "image": refs}), {"image": "image"}),
+        Selection(pa.table({"__key__": pa.array([], pa.string())}), {}),
+    ]
+
+    assert [selection.fingerprint for selection in found] == [
+        "25f68b1eac67bfa6eeb1031e67cc88c542b9805d602332a33ceb66c682777beb",
+        "b72e058e756fed0c9b3578e380a8272343e0195077e06dcefc5e7a104050548f",
+        "a6685f3b62d57bfc4935263140bae87fcd48088975c238c1c8455fa2c716659d",
+    ]
+
+
+@given(
+    names=st.lists(st.text(max_size=4), max_size=9),
+    type_=st.sampled_from(
+        [
+            pa.string(),
+            pa.large_string(),
+            pa.string_view(),
+            pa.dictionary(pa.int32(), pa.string()),
+            pa.dictionary(pa.int8(), pa.large_string()),
+        ]
+    ),
+    cuts=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    rows_at_once=st.sampled_from([1, 2, 2**16]),
+)
+def test_fingerprints_are_of_the_bytes_of_keys_however_arrow_holds_them(
+    names: list[str], type_: pa.DataType, cuts: tuple[int, int], rows_at_once: int
+) -> None:
+    first, last = sorted(cuts)
+    column = pa.chunked_array([pa.array([*names, "more"], pa.string()).cast(type_)])
+    pieces = [column.slice(first, last - first), column.slice(last), column.slice(0, first)]
+    chunks = [chunk for piece in pieces for chunk in piece.chunks]
+    values = [value for chunk in chunks for value in chunk.to_pylist()]
+    encoded = [value.encode() for value in values]
+    digest = hashlib.sha256(f"1:{len(values)}".encode())
+    digest.update(struct.pack(f"<{len(values)}q", *map(len, encoded)) + b"".join(encoded))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daft_twinwds.train.digest._ROWS_AT_ONCE", rows_at_once)
+        found = Selection(pa.table({"__key__": pa.chunked_array(chunks, type_)}), {}).fingerprint
+
+    assert found == digest.hexdigest()
+
+
+def test_selections_made_by_hand_with_null_keys_have_no_fingerprint() -> None:
+    selection = Selection(pa.table({"__key__": ["a", None, "b"]}), {})
+
+    with pytest.raises(ValueError, match=r"1 of 3 keys are null; expected none; drop such rows"):
+        _ = selection.fingerprint
 
 
 @given(ours=samples, theirs=samples)
