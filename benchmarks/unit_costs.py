@@ -3,7 +3,7 @@
 Seconds of CPU unless a cost says otherwise, so that other work on the machine counts little.
 Requests are counted by a web server on this machine, so they do not depend on it at all. Memory is
 what is held afterwards (Arrow's own count, or the resident memory's growth over many), or the
-highest that Python allocated meanwhile.
+highest that Python and Arrow allocated meanwhile.
 
 Run: python benchmarks/unit_costs.py [--scale full | tiny] [--only NAME] [--json]
 """
@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
+from urllib.parse import parse_qs
 
 import daft
 import numpy as np
@@ -43,18 +44,21 @@ from typing_extensions import override
 
 import daft_twinwds
 from daft_twinwds.partition import Partition
+from daft_twinwds.query.infer import infer_columns
 from daft_twinwds.query.scan import IndexUse, Policy
-from daft_twinwds.query.schema import file_column, parsed_column
+from daft_twinwds.query.schema import Column, file_column, parsed_column
 from daft_twinwds.query.source import TwinWebDatasetSource
 from daft_twinwds.shards.dataset import Dataset, Leaf
 from daft_twinwds.shards.index_file import open_index
 from daft_twinwds.shards.layout import find_dataset
 from daft_twinwds.shards.manifest import read_manifest
+from daft_twinwds.shards.options import S3Options, StorageOptions
 from daft_twinwds.shards.remote_tree import PAGE
 from daft_twinwds.testing import encode_jpeg, make_twin_dataset, write_tar
 from daft_twinwds.tools.index import build_index
 from daft_twinwds.train import DecodeImage, Selection, TwinLoader
 from daft_twinwds.train.buckets import Buckets
+from daft_twinwds.train.distributed import read_pieces, write_pieces
 from daft_twinwds.train.labels import Labeller
 from daft_twinwds.train.order import EpochOrder
 
@@ -63,6 +67,7 @@ CAPTION_WORDS = 130
 """About 1 KB of JSON."""
 RANKS, BATCH_SIZE = 512, 4
 ALL_ROWS = 1_000_000_000
+BUCKET = "bucket"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,15 +156,18 @@ def listing(scale: Scale, folder: Path) -> Costs:
 def planning(scale: Scale, _: Path) -> Costs:
     """What Daft is handed before it starts: `TwinWebDatasetSource.get_tasks`, to its end."""
     source = remote_source(scale.tasks)
-
-    async def tasks() -> list[Any]:
-        return [task async for task in source.get_tasks(Pushdowns())]
-
     before = resident_bytes()
-    seconds, planned = timed(lambda: asyncio.run(tasks()))
+    seconds, planned = timed(lambda: tasks_of(source, Pushdowns()))
     yield "task_plan", seconds / scale.tasks, "s per shard"
     yield "task_held", (resident_bytes() - before) / scale.tasks, "bytes per shard"
     yield "task_pickled", len(pickle.dumps(planned[-1])), "bytes per shard"
+
+
+def tasks_of(source: TwinWebDatasetSource, pushdowns: Pushdowns) -> list[Any]:
+    async def tasks() -> list[Any]:
+        return [task async for task in source.get_tasks(pushdowns)]
+
+    return asyncio.run(tasks())
 
 
 def remote_source(shards: int) -> TwinWebDatasetSource:
@@ -172,12 +180,20 @@ def remote_source(shards: int) -> TwinWebDatasetSource:
         absent={"image": frozenset(), "caption": frozenset()},
     )
     fields = {"prompt": pa.large_string(), "prompt_short": pa.large_string(), "width": pa.int64()}
+    dataset = Dataset(leaves=(leaf,), modalities=("image", "caption"), skipped={})
+    columns = (
+        file_column("image", {"jpg"}),
+        parsed_column("caption", "json", pa.struct(fields)),
+    )
+    return source_of(dataset, columns, index="off")
+
+
+def source_of(
+    dataset: Dataset, columns: tuple[Column, ...], index: IndexUse
+) -> TwinWebDatasetSource:
     return TwinWebDatasetSource(
-        dataset=Dataset(leaves=(leaf,), modalities=("image", "caption"), skipped={}),
-        columns=(
-            file_column("image", {"jpg"}),
-            parsed_column("caption", "json", pa.struct(fields)),
-        ),
+        dataset=dataset,
+        columns=columns,
         infos=(),
         where=None,
         policy=Policy(
@@ -187,9 +203,9 @@ def remote_source(shards: int) -> TwinWebDatasetSource:
             key_split="last",
             sample_keys=None,
         ),
-        shards=range(shards),
+        shards=range(len(dataset)),
         batch_size=8192,
-        index="off",
+        index=index,
     )
 
 
@@ -238,6 +254,33 @@ def requests(scale: Scale, folder: Path) -> Costs:
         server.reset()
         assert sum(len(batch["image"]) for batch in loader) == scale.pictures
         yield "picture_requests", server.requests / scale.pictures, "requests per picture"
+        yield from bucket_requests(server)
+
+
+def options_of(server: "RangeServer") -> StorageOptions:
+    return StorageOptions(s3=S3Options(endpoint_url=server.url, anonymous=True))
+
+
+def bucket_requests(server: "RangeServer") -> Costs:
+    """The same in a bucket, whose listing tells what each tar would else be asked."""
+    options = options_of(server)
+
+    def opened(**kwargs: Any) -> daft.DataFrame:
+        server.reset()
+        return daft_twinwds.read_twin_webdataset(
+            f"s3://{BUCKET}", index="require", io_config=options, **kwargs
+        )
+
+    df = opened()
+    inferred = server.requests
+    opened(schema=dtypes_of(df.exclude("__url__")))
+    yield "part_requests", inferred - server.requests, "requests per part folder"
+    server.reset()
+    assert len(df.where(col("__key__").is_in(["id_x"])).to_arrow()) == 0
+    assert server.requests == 0
+    (leaf,) = find_dataset(f"s3://{BUCKET}", options=options).leaves
+    digests = len(leaf.versions) * next(iter(leaf.versions.values())).type.byte_width
+    yield "listing_held", digests, "bytes per shard"
 
 
 def dtypes_of(df: daft.DataFrame) -> dict[str, daft.DataType]:
@@ -300,6 +343,27 @@ def index(scale: Scale, folder: Path) -> Costs:
     seconds, table = timed(df.to_arrow)
     assert len(table) == 2 * scale.part
     yield "task_run", seconds / scale.part, "s per shard"
+    yield from bucket_planning(root, folder / "listed")
+
+
+def bucket_planning(root: Path, output: Path) -> Costs:
+    """What the driver does with an index that it has met, of a bucket that it has listed."""
+    with serve([output, root]) as server:
+        options = options_of(server)
+        build_index(f"s3://{BUCKET}", output=output, io_config=options)
+        dataset = find_dataset(f"s3://{BUCKET}", options=options)
+
+        def columns() -> tuple[Column, ...]:
+            return infer_columns(dataset, {}, key_split="last", strict=True, index="require")
+
+        source = source_of(dataset, columns(), index="require")
+        nothing = Pushdowns(columns=None, filters=col("__key__").is_in(["id_x"]))
+        server.reset()
+        yield "infer_indexed", timed(columns)[0] / len(dataset), "s per shard"
+        seconds, planned = timed(lambda: tasks_of(source, nothing))
+        assert not planned
+        assert server.requests == 0
+        yield "exclude_indexed", seconds / len(dataset), "s per shard"
 
 
 def make_small_twins(root: Path, *, shards: int, samples: int) -> Path:
@@ -334,10 +398,12 @@ def selection(scale: Scale, folder: Path) -> Costs:
     yield "selection_disk", path.stat().st_size / scale.rows, "bytes per row"
     seconds, loaded = timed(lambda: Selection.load(path))
     yield "selection_load", seconds / scale.rows, "s per row"
-    sent = pickle.dumps(made)
-    yield "selection_pickled", len(sent) / scale.rows, "bytes per row"
-    seconds, _ = timed(lambda: pickle.loads(pickle.dumps(made)))
-    yield "selection_broadcast", seconds / scale.rows, "s per row"
+    pieces: list[Any] = []
+    seconds, _ = timed(lambda: write_pieces(made.table, lambda piece: pieces.append(piece.copy())))
+    size = sum(map(len, pieces))
+    yield "selection_sent", size / scale.rows, "bytes per row"
+    more, _ = timed(lambda: read_pieces(size, lambda piece: np.copyto(piece, pieces.pop(0))))
+    yield "selection_broadcast", (seconds + more) / scale.rows, "s per row"
     yield "fingerprint", timed(lambda: made.fingerprint)[0] / scale.rows, "s per row"
     fresh = Selection(made.table, made.media)
     yield "fingerprint_peak", peak_of(lambda: fresh.fingerprint) / scale.rows, "bytes per row"
@@ -369,7 +435,7 @@ def make_selection(rows: int) -> Selection:
 
 
 def order(scale: Scale, _: Path) -> Costs:
-    """The order of a billion rows; what a rank looks up at once for batches of 4 on 512 ranks."""
+    """The order of a billion rows; what one of 512 ranks looks up at once for batches of 4."""
     made = EpochOrder(
         buckets=Buckets.whole(ALL_ROWS),
         global_batch=RANKS * BATCH_SIZE,
@@ -377,11 +443,12 @@ def order(scale: Scale, _: Path) -> Costs:
         shuffle=True,
         remainder="drop",
     )
+    share = made.slice_for(Partition(rank=7, world_size=RANKS))
     steps = range(1000, 1000 + 256 // BATCH_SIZE)
-    seconds, _ = timed(lambda: made.some(0, steps))
-    yield "order", seconds / len(steps) / made.global_batch, "s per row of the global batch"
-    yield "order_peak", peak_of(lambda: made.some(0, steps)), "bytes in all"
-    seconds, _ = timed(lambda: made.rows(0, made.num_steps // 2))
+    seconds, _ = timed(lambda: [made.some(0, steps, share) for _ in range(20)])
+    yield "order", seconds / 20 / len(steps) / BATCH_SIZE, "s per sample"
+    yield "order_peak", peak_of(lambda: made.some(0, steps, share)), "bytes in all"
+    seconds, _ = timed(lambda: made.rows(0, made.num_steps // 2, share))
     yield "order_seek", seconds, "s in all"
     table = make_selection(scale.rows).table
     labels = pa.array(np.array(["16_9", "1_1", "3_2"])[np.arange(scale.rows) % 3])
@@ -464,7 +531,14 @@ def traced(work: Callable[[], Any]) -> tuple[int, int]:
 
 
 def peak_of(work: Callable[[], Any]) -> int:
-    return traced(work)[1]
+    """Return the most bytes that Python, NumPy and Arrow have come to hold, each at its worst."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        return traced(work)[1] + int(pool.max_memory())
+    finally:
+        pa.set_memory_pool(before)
 
 
 def query_peak(root: str) -> int:
@@ -530,7 +604,11 @@ class RangeHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests += 1
-        path = self.server.find(self.path)
+        place, _, query = self.path.partition("?")
+        if place == f"/{BUCKET}":
+            self._list(parse_qs(query))
+            return
+        path = self.server.find(place.removeprefix(f"/{BUCKET}"))
         if path is None:
             self.send_response(404)
             self.send_header("Content-Length", "0")
@@ -542,12 +620,44 @@ class RangeHandler(BaseHTTPRequestHandler):
         self.send_response(206 if asked else 200)
         self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
         self.send_header("Content-Length", str(stop - start))
-        self.send_header("ETag", f'"{path.stat().st_mtime_ns:x}-{size}"')
+        self.send_header("ETag", tag_of(path))
         self.end_headers()
         with path.open("rb") as file:
             file.seek(start)
             self.wfile.write(file.read(stop - start))
         self.server.sent += stop - start
+
+    def _list(self, query: dict[str, list[str]]) -> None:
+        """Answer as S3 does, on one page."""
+        prefix, flat = query.get("prefix", [""])[0], "delimiter" not in query
+        files: list[str] = []
+        folders: set[str] = set()
+        for root in self.server.folders:
+            for path in sorted(root.rglob("*")):
+                name = str(path.relative_to(root))
+                if not path.is_file() or not name.startswith(prefix):
+                    continue
+                below, slash, _ = name[len(prefix) :].partition("/")
+                if slash and not flat:
+                    folders.add(f"{prefix}{below}/")
+                    continue
+                files.append(
+                    f"<Contents><Key>{name}</Key><Size>{path.stat().st_size}</Size>"
+                    f"<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                    f"<ETag>{tag_of(path)}</ETag></Contents>"
+                )
+        common = [
+            f"<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>" for name in sorted(folders)
+        ]
+        body = f"<ListBucketResult>{''.join(files + common)}</ListBucketResult>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def tag_of(path: Path) -> str:
+    return f'"{path.stat().st_mtime_ns:x}-{path.stat().st_size}"'
 
 
 @contextmanager

@@ -63,7 +63,8 @@ def test_each_unit_cost_stands_in_the_document_in_the_unit_that_is_measured(
 def test_requests_are_the_same_at_every_scale(
     costs: dict[str, dict[str, Any]], table: dict[str, str]
 ) -> None:
-    for name in ("infer_requests", "indexed_requests", "excluded_requests", "picture_requests"):
+    names = ("infer_requests", "indexed_requests", "excluded_requests", "part_requests")
+    for name in (*names, "picture_requests"):
         assert float(table[name].split()[0]) == costs[name]["value"], name
 
 

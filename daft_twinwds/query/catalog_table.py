@@ -15,11 +15,11 @@ from typing_extensions import override
 
 from daft_twinwds.errors import TwinWebDatasetError
 from daft_twinwds.partition import Partition
-from daft_twinwds.query.sql_text import check_table_name, predicate_of
 from daft_twinwds.query.io_options import AnyConfig
 from daft_twinwds.query.read import PathLike, read_twin_webdataset
 from daft_twinwds.query.scan import IndexUse
 from daft_twinwds.query.sink import write_twin_webdataset
+from daft_twinwds.query.sql_text import check_table_name, predicate_of
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.modalities import has_own_root, requested_columns

@@ -10,8 +10,8 @@ from daft.schema import Schema
 from typing_extensions import override
 
 from daft_twinwds.errors import SchemaError
-from daft_twinwds.query.sql_text import check_table_name
 from daft_twinwds.query.catalog_table import OPTIONS, TwinTable, told
+from daft_twinwds.query.sql_text import check_table_name
 
 __all__ = ["SOURCE", "TwinUnion"]
 

@@ -1,10 +1,11 @@
 """The columns of a data set by its index, which has seen all of its members."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from daft_twinwds.errors import SchemaError
+from daft_twinwds.query.index_ahead import iter_looked_for
 from daft_twinwds.query.index_text import TextNotes
 from daft_twinwds.query.index_use import give_up, look_up
 from daft_twinwds.query.scan import IndexUse
@@ -32,6 +33,10 @@ def indexed_columns(
 ) -> dict[str, Column]:
     """Return the columns that an index tells, if it holds for all shards.
 
+    Of a data set in a bucket the listing has told which tars are there, so that no tar is asked
+    about unless its index seems not to hold; see `look_up`. The columns are those of the tars as
+    they were listed. What a tar holds that came later is found where it is read.
+
     Args:
         dataset: Where the tars are.
         names: Columns that are wanted.
@@ -49,7 +54,7 @@ def indexed_columns(
     if use == "off" or not names:
         return {}
     members: dict[str, _Members] = {name: _Members(name) for name in names}
-    for shard, found in _look_up(dataset.iter_shards(), names, key_split):
+    for shard, found in _look_up(dataset, names, key_split):
         if isinstance(found, UnusableIndexError):
             give_up(found, use, shard, quiet=True)
         if not isinstance(found, dict):
@@ -61,7 +66,7 @@ def indexed_columns(
 
 
 def _look_up(
-    shards: Iterable[Shard], names: Sequence[str], key_split: KeySplit
+    dataset: Dataset, names: Sequence[str], key_split: KeySplit
 ) -> Iterator[tuple[Shard, dict[str, TarEntry] | UnusableIndexError | None]]:
     """Yield what the index says of each shard's tars.
 
@@ -69,10 +74,12 @@ def _look_up(
     error) where it does not hold.
     """
 
-    def look(shard: Shard) -> dict[str, TarEntry] | UnusableIndexError | None:
+    def look(
+        shard: Shard, listed: Mapping[str, bytes]
+    ) -> dict[str, TarEntry] | UnusableIndexError | None:
         with ExitStack() as stack:
             try:
-                entry = look_up(shard, list(names), key_split=key_split, stack=stack)
+                entry = look_up(shard, list(names), key_split=key_split, stack=stack, listed=listed)
             except UnusableIndexError as error:
                 return error
             if entry.shard.fault is not None:
@@ -80,17 +87,12 @@ def _look_up(
             tars = {name: entry.shard.tars[folder] for name, folder in entry.folders.items()}
             return {name: tar for name, tar in tars.items() if tar is not None}
 
-    some: list[Shard] = []
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        for shard in shards:
-            if not is_url(shard.root):
-                yield shard, look(shard)
-                continue
-            some.append(shard)
-            if len(some) == _REQUESTS:
-                yield from zip(some, pool.map(look, some), strict=True)
-                some = []
-        yield from zip(some, pool.map(look, some), strict=True)
+        for some in iter_looked_for(dataset.iter_listed(), pool):
+            shards, listed = zip(*some, strict=True)
+            # Threads help those that wait for servers, and nobody else.
+            run = pool.map if any(is_url(shard.root) for shard in shards) else map
+            yield from zip(shards, run(look, shards, listed), strict=True)
 
 
 class _Members:

@@ -1,11 +1,12 @@
 """Finds what the index says of a shard, and says how far a scan may believe it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Final, NoReturn
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.query import report
@@ -16,7 +17,6 @@ from daft_twinwds.shards.dataset import Dataset, Leaf, Shard
 from daft_twinwds.shards.index_file import IndexFile, open_index
 from daft_twinwds.shards.index_format import (
     INDEX_FOLDER,
-    Fault,
     ShardEntry,
     TarEntry,
     UnusableIndexError,
@@ -25,12 +25,23 @@ from daft_twinwds.shards.index_format import (
 from daft_twinwds.shards.modalities import has_own_root
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.samples import KeySplit
-from daft_twinwds.shards.tar_state import state_of
+from daft_twinwds.shards.tar_state import TarState, state_of
 from daft_twinwds.shards.urls import is_url, join, local_path, scheme_of, shown
 
-__all__ = ["Entry", "find_entry", "give_up", "look_up", "settled_use"]
+__all__ = [
+    "NOT_LISTED",
+    "Entry",
+    "find_entry",
+    "give_up",
+    "look_up",
+    "open_index_of",
+    "settled_use",
+]
 
 logger = logging.getLogger("daft_twinwds")
+
+NOT_LISTED: Final[Mapping[str, bytes]] = MappingProxyType({})
+"""What a listing tells of a shard that comes without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,11 @@ class Entry:
         """Return how many samples a modality holds."""
         tar = self.tar(column)
         return 0 if tar is None else tar.count
+
+    def is_listed(self, listed: Mapping[str, bytes]) -> bool:
+        """Whether a listing has told that the tars are those that were indexed; see `look_up`."""
+        tars = {column: self.shard.tars[folder] for column, folder in self.folders.items()}
+        return all(tar and _is_listed(tar.state, listed, column) for column, tar in tars.items())
 
     def tells_all(self, scan: Scan) -> bool:
         """Whether a scan needs nothing of the tars, unless they disagree about the keys."""
@@ -104,7 +120,13 @@ def _has_index(leaf: Leaf) -> bool:
 
 
 def find_entry(
-    scan: Scan, shard: Shard, stack: ExitStack, *, quiet: bool = False, check_tars: bool = True
+    scan: Scan,
+    shard: Shard,
+    stack: ExitStack,
+    *,
+    quiet: bool = False,
+    check_tars: bool = True,
+    listed: Mapping[str, bytes] = NOT_LISTED,
 ) -> Entry | None:
     """Return what an index says of a shard; None if it has to be read without.
 
@@ -114,6 +136,7 @@ def find_entry(
         stack: Closes the index.
         quiet: Whether an index that is of no use goes uncounted, as it will be met again.
         check_tars: Whether to look at the tars; else what the entry says may have ceased to hold.
+        listed: See `look_up`.
 
     Raises:
         LayoutError: There is none that holds, although the scan requires one.
@@ -129,6 +152,7 @@ def find_entry(
             key_split=scan.policy.key_split,
             stack=stack,
             check_tars=check_tars,
+            listed=listed,
         )
     except UnusableIndexError as error:
         give_up(error, scan.index, shard, quiet=quiet)
@@ -144,8 +168,15 @@ def look_up(
     key_split: KeySplit,
     stack: ExitStack,
     check_tars: bool = True,
+    listed: Mapping[str, bytes] = NOT_LISTED,
 ) -> Entry:
     """Return what the index says of a shard.
+
+    A tar is asked about, by a request where it is on a server, unless its folder's listing has
+    told that it is the one that was indexed. A tar that has been replaced since it was listed is
+    then treated as one that is replaced right after it was asked about. What was listed is no
+    reason to disbelieve an entry: it may be older than the index, and some servers' listings have
+    other tags than their files.
 
     Args:
         shard: Where it is.
@@ -153,23 +184,35 @@ def look_up(
         key_split: What they must have been read with.
         stack: Closes the index.
         check_tars: Whether to look at the tars; else what the entry says may have ceased to hold.
+        listed: Column -> `TarState.digest` of its tar, of those that were listed on a server.
 
     Raises:
         StorageError: A tar may not be looked at.
         UnusableIndexError: There is no index that holds.
     """
-    file = _open(shard, stack, may_remember=True)
+
+    def is_same(column: str, tar: str, known: TarState) -> bool:
+        if not check_tars or _is_listed(known, listed, column):
+            return True
+        return state_of(tar, shard.options.get(column, ENVIRONMENT)) == known
+
+    file = open_index_of(shard, stack, may_remember=True)
     try:
-        return _entry_of(file, shard, columns, key_split=key_split, check_tars=check_tars)
+        return _entry_of(file, shard, columns, key_split=key_split, is_same=is_same)
     except UnusableIndexError:
         if not file.is_remembered:
             raise
     # It may have been built again since it was met.
-    file = _open(shard, stack, may_remember=False)
-    return _entry_of(file, shard, columns, key_split=key_split, check_tars=check_tars)
+    file = open_index_of(shard, stack, may_remember=False)
+    return _entry_of(file, shard, columns, key_split=key_split, is_same=is_same)
 
 
-def _open(shard: Shard, stack: ExitStack, *, may_remember: bool) -> IndexFile:
+def open_index_of(shard: Shard, stack: ExitStack, *, may_remember: bool) -> IndexFile:
+    """Open the index that tells of a shard; see `open_index`.
+
+    Raises:
+        UnusableIndexError: There is none, or it cannot be read.
+    """
     path = index_path(shard.root, shard.name)
     try:
         return stack.enter_context(open_index(path, _options_of(shard), may_remember=may_remember))
@@ -178,7 +221,12 @@ def _open(shard: Shard, stack: ExitStack, *, may_remember: bool) -> IndexFile:
 
 
 def _entry_of(
-    file: IndexFile, shard: Shard, columns: list[str], *, key_split: KeySplit, check_tars: bool
+    file: IndexFile,
+    shard: Shard,
+    columns: list[str],
+    *,
+    key_split: KeySplit,
+    is_same: Callable[[str, str, TarState], bool],
 ) -> Entry:
     if file.summary.key_split != key_split:
         raise UnusableIndexError(
@@ -197,13 +245,15 @@ def _entry_of(
             continue
         folders[column] = _folder_of(tar, shard, file)
         known = entry.tars[folders[column]]
-        if known is None or (
-            check_tars and state_of(tar, shard.options.get(column, ENVIRONMENT)) != known.state
-        ):
+        if known is None or not is_same(column, tar, known.state):
             raise UnusableIndexError(
                 "changed since its index was built", f"{file.path}: {shown(tar)} has changed since"
             )
     return Entry(file=file, shard=entry, folders=folders)
+
+
+def _is_listed(known: TarState, listed: Mapping[str, bytes], column: str) -> bool:
+    return column in listed and listed[column] == known.digest
 
 
 def give_up(error: UnusableIndexError, use: IndexUse, shard: Shard, *, quiet: bool = False) -> None:
@@ -215,7 +265,7 @@ def give_up(error: UnusableIndexError, use: IndexUse, shard: Shard, *, quiet: bo
     if use == "require":
         _refuse(error, shard)
     if not quiet:
-        report.count({_reason(error.fault): 1}, where=f"{shard.url} ({error})")
+        report.count({f"shard {error.fault}": 1}, where=f"{shard.url} ({error})")
 
 
 def _options_of(shard: Shard) -> StorageOptions:
@@ -224,10 +274,6 @@ def _options_of(shard: Shard) -> StorageOptions:
         if path is not None and path.startswith(f"{shard.root}/"):
             return shard.options.get(column, ENVIRONMENT)
     return ENVIRONMENT
-
-
-def _reason(fault: Fault) -> str:
-    return f"shard {fault}"
 
 
 def _refuse(error: UnusableIndexError, shard: Shard) -> NoReturn:

@@ -89,6 +89,10 @@ def read_twin_webdataset(  # noqa: PLR0913  # the public function holds all defa
         index: What to do with an index, which ``daft-twinwds index`` builds: ``"auto"`` uses it
             where it holds, reads the tars of all other shards and counts these; ``"require"`` is
             an error where it does not hold; ``"off"`` does not look for it. The rows are the same.
+            An entry holds while its tars are those that were indexed. That is looked at where a
+            shard is read, and of shards that a filter leaves out when the query is planned; in a
+            bucket it is known of these from the listing, so that they are left out by what was
+            there when this function was called, as the list of shards is.
         picture_info: Add ``image_width``, ``image_height`` (in pixels, as the picture is shown,
             turned by EXIF) and ``image_format`` (``"JPEG"``) for each modality of pictures. They
             come from the index, or from the pictures' first bytes, and only if they are asked

@@ -1,13 +1,21 @@
-"""Leaves out shards that a filter excludes by what their index says, before any is read."""
+"""Leaves out shards that a filter excludes by what their index says, before any is read.
+
+A shard is left out only while its tars are those that were indexed. On a disk, and on servers that
+list nothing, that is looked at when a query is planned. In a bucket the listing has told it, which
+is as old as the DataFrame: of a shard that is left out the rows are those that it had then, as
+the shards themselves are those that were there then. What is not left out is looked at again where
+it is read.
+"""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from threading import Lock
 
 import daft
 import numpy as np
 from numpy.typing import NDArray
 
-from daft_twinwds.query.index_use import Entry, find_entry
+from daft_twinwds.query.index_use import NOT_LISTED, Entry, find_entry
 from daft_twinwds.query.predicates import Path
 from daft_twinwds.query.prune import Pruner
 from daft_twinwds.query.scan import Scan
@@ -35,14 +43,19 @@ class ShardFilter:
         if scan.index != "off" and scan.predicate is not None:
             self._pruner = Pruner(scan.predicate, dtypes)
         self._known: dict[object, dict[str, bool]] = {}
+        self._evaluating = Lock()
 
     @property
     def excludes_any(self) -> bool:
         """Whether there is anything to be asked."""
         return self._pruner is not None and self._pruner.excludes_any
 
-    def might_match(self, shard: Shard) -> bool:
+    def might_match(self, shard: Shard, listed: Mapping[str, bytes] = NOT_LISTED) -> bool:
         """Say whether a shard has to be read; tars are looked at, but not opened.
+
+        Args:
+            shard: Where it is.
+            listed: What is known of its tars without a look; see `look_up`.
 
         Raises:
             LayoutError: An index is required, and there is none that holds.
@@ -52,13 +65,25 @@ class ShardFilter:
             return True
         with ExitStack() as stack:
             # Tars are looked at only for what is left out: the others are when they are read.
-            if self._excluding(shard, stack, check_tars=False) is None:
+            entry = self._excluding(shard, stack, check_tars=False)
+            if entry is None:
                 return True
-            return self._excluding(shard, stack, check_tars=True) is None
+            if entry.is_listed(listed):
+                return False
+            return self._excluding(shard, stack, check_tars=True, listed=listed) is None
 
-    def _excluding(self, shard: Shard, stack: ExitStack, *, check_tars: bool) -> Entry | None:
+    def _excluding(
+        self,
+        shard: Shard,
+        stack: ExitStack,
+        *,
+        check_tars: bool,
+        listed: Mapping[str, bytes] = NOT_LISTED,
+    ) -> Entry | None:
         """Return the entry that says that nothing of a shard matches, None if none does."""
-        entry = find_entry(self._scan, shard, stack, quiet=True, check_tars=check_tars)
+        entry = find_entry(
+            self._scan, shard, stack, quiet=True, check_tars=check_tars, listed=listed
+        )
         if entry is None or not entry.tells_all(self._scan):
             return None
         early, _ = self._scan.stages()
@@ -70,13 +95,15 @@ class ShardFilter:
     def _part(self, root: str, entry: Entry) -> Mapping[str, bool]:
         """Return shard's name -> whether it might match, of all shards of a part folder."""
         part = (entry.file.path, id(entry.file.summary), *sorted(entry.folders.items()))
-        if part not in self._known:
-            entries = list(entry.file.summary.entries.values())
-            might = self._evaluate(root, entries, entry.folders)
-            self._known[part] = dict(
-                zip([one.name for one in entries], might.tolist(), strict=True)
-            )
-        return self._known[part]
+        # All threads come to a part at the same time.
+        with self._evaluating:
+            if part not in self._known:
+                entries = list(entry.file.summary.entries.values())
+                might = self._evaluate(root, entries, entry.folders)
+                self._known[part] = dict(
+                    zip([one.name for one in entries], might.tolist(), strict=True)
+                )
+            return self._known[part]
 
     def _evaluate(
         self, root: str, entries: list[ShardEntry], folders: Mapping[str, str]

@@ -106,7 +106,7 @@ class FilePayloads:
             ref = self._ref(later)
             if ref is not None and is_url(ref["url"]) and later not in self._ahead:
                 options = self._options_of(ref)
-                self._ahead[later] = request_pool().submit(_begin_alone, ref, options)
+                self._ahead[later] = request_pool(options).submit(_begin_alone, ref, options)
         return self._ahead.pop(row).result()
 
     def _pieces(self, ref: Mapping[str, Any], size: int, first: bytes) -> Iterator[bytes]:

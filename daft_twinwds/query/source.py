@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, takewhile
+from itertools import takewhile
 
 import daft
 import numpy as np
@@ -20,6 +20,7 @@ from daft.series import Series
 from typing_extensions import override
 
 from daft_twinwds.query._daft import count_column, make_batch, make_schema
+from daft_twinwds.query.index_ahead import iter_looked_for
 from daft_twinwds.query.pushdown import plan_scan
 from daft_twinwds.query.scan import IndexUse, Policy, Scan
 from daft_twinwds.query.schema import KEY, URL, Column, InfoColumn
@@ -28,9 +29,6 @@ from daft_twinwds.query.shard_scan import count_shard, scan_shard
 from daft_twinwds.shards.layout import Dataset, Shard
 
 __all__ = ["TwinCountTask", "TwinShardTask", "TwinWebDatasetSource"]
-
-PLANNED_AT_ONCE = 64
-"""Shards that are asked about at the same time, whether a filter excludes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,32 +81,44 @@ class TwinWebDatasetSource(DataSource):
         Manifests' counts are claims about tars that may have changed since, so they are never
         used in place of the tars' headers.
         """
+        dtypes = self.dtypes()
         scan = plan_scan(
             pushdowns,
             columns=self.columns,
             infos=self.infos,
-            dtypes=self.dtypes(),
+            dtypes=dtypes,
             where=self.where,
             policy=self.policy,
             batch_size=self.batch_size,
             index=self.index,
         )
-        shards = self.dataset.iter_shards(self.shards)
         if pushdowns.aggregation is not None:
             name = count_column(pushdowns.aggregation)
             yield TwinCountTask(scan=scan, shard=None, name=name)
-            for shard in shards:
+            for shard in self.dataset.iter_shards(self.shards):
                 yield TwinCountTask(scan=scan, shard=shard, name=name)
             return
         exact = scan.predicate is None and self.policy.on_error == "raise"
         remaining = scan.limit if exact else None
-        for shard in _might_match(ShardFilter(scan, self.dtypes()), shards):
+        output = make_schema(dtypes)
+        for shard in self._might_match(ShardFilter(scan, dtypes)):
             if remaining is not None and remaining <= 0:
                 return
-            yield TwinShardTask(scan=scan, shard=shard, output=self.schema)
+            yield TwinShardTask(scan=scan, shard=shard, output=output)
             if remaining is not None:
                 # Daft would start tasks behind the limit too; the headers tell where it is met.
                 remaining -= count_shard(scan, shard, planning=True)
+
+    def _might_match(self, shard_filter: ShardFilter) -> Iterator[Shard]:
+        """Yield the shards that have to be read; asks about some of them at the same time."""
+        if not shard_filter.excludes_any:
+            yield from self.dataset.iter_shards(self.shards)
+            return
+        pool = _pool(os.getpid())
+        for some in iter_looked_for(self.dataset.iter_listed(self.shards), pool):
+            shards, listed = zip(*some, strict=True)
+            might = pool.map(shard_filter.might_match, shards, listed)
+            yield from (shard for shard, keep in zip(shards, might, strict=True) if keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,17 +177,6 @@ class TwinCountTask(DataSourceTask):
             )
         counts = pa.array(np.array([rows], np.uint64))
         yield make_batch({self.name: Series.from_arrow(counts, self.name)})
-
-
-def _might_match(shard_filter: ShardFilter, shards: Iterable[Shard]) -> Iterator[Shard]:
-    """Yield the shards that have to be read; asks about some of them at the same time."""
-    if not shard_filter.excludes_any:
-        yield from shards
-        return
-    shards = iter(shards)
-    while some := list(islice(shards, PLANNED_AT_ONCE)):
-        might = _pool(os.getpid()).map(shard_filter.might_match, some)
-        yield from (shard for shard, keep in zip(some, might, strict=True) if keep)
 
 
 @cache

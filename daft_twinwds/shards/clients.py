@@ -17,7 +17,7 @@ import fsspec
 from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store
 
 from daft_twinwds.errors import MissingDependencyError, StorageError
-from daft_twinwds.shards.options import AzureOptions, GcsOptions, StorageOptions
+from daft_twinwds.shards.options import ENVIRONMENT, AzureOptions, GcsOptions, StorageOptions
 from daft_twinwds.shards.s3_settings import credential_provider, s3_config
 from daft_twinwds.shards.urls import HTTP, Url
 
@@ -34,9 +34,6 @@ OBJECT_SCHEMES: Final = S3 | GCS | AZURE | HTTP
 
 MAX_CLIENTS: Final = 64
 """Clients that a process keeps: one per bucket, or per host and query."""
-
-MAX_REQUESTS: Final = 16
-"""Requests that a process has under way for reads of many ranges, over all of them."""
 
 _NO_RETRIES: Final["RetryConfig"] = {"max_retries": 0}
 """Retries are ours: what obstore repeats by itself nobody can count, and a body that breaks off
@@ -110,15 +107,18 @@ def _hub(process: int, token: str | bool | None) -> Any:
     return fsspec.get_filesystem_class("hf")(token=token, skip_instance_cache=True)
 
 
-def request_pool() -> ThreadPoolExecutor:
-    """Return this process's threads for requests that run side by side."""
-    return _pool(os.getpid())
+def request_pool(options: StorageOptions = ENVIRONMENT) -> ThreadPoolExecutor:
+    """Return this process's threads for requests that run side by side.
+
+    They are the same for all options with the same ``max_requests``.
+    """
+    return _pool(os.getpid(), options.max_requests)
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     del process
-    return ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="daft-twinwds-request")
+    return ThreadPoolExecutor(threads, thread_name_prefix="daft-twinwds-request")
 
 
 @lru_cache(maxsize=MAX_CLIENTS)

@@ -69,6 +69,9 @@ class Leaf:
     """Column -> names that this modality lacks; empty sets unless missing twins become null."""
     options: Mapping[str, StorageOptions] = field(default_factory=dict)
     """Column -> how its tars are accessed, where not in the environment's way."""
+    versions: Mapping[str, pa.FixedSizeBinaryArray] = field(default_factory=dict)
+    """Column -> `TarState.digest` of each shard's tar when the folder was listed, null where that
+    did not tell; columns of whose tars it tells nothing are not there. 16 bytes per tar."""
 
     def shard(self, index: int) -> Shard:
         """Return the shard at ``index`` in `names`."""
@@ -78,6 +81,11 @@ class Leaf:
             for column, folder in self.folders.items()
         }
         return Shard(root=self.root, name=name, paths=paths, options=self.options)
+
+    def listed(self, index: int) -> dict[str, bytes]:
+        """Return column -> the shard's digest in `versions`, where there is one."""
+        digests = {column: digests[index].as_py() for column, digests in self.versions.items()}
+        return {column: digest for column, digest in digests.items() if digest is not None}
 
     def _path(self, folder: str, name: str) -> str:
         return join(folder, name) if has_own_root(folder) else join(self.root, folder, name)
@@ -112,12 +120,16 @@ class Dataset:
         Raises:
             IndexError: There is no shard of this number.
         """
+        leaf, place = self._find(index)
+        return leaf.shard(place)
+
+    def _find(self, index: int) -> tuple[Leaf, int]:
         number = operator.index(index)
         if not 0 <= number < len(self):
             raise IndexError(f"shard number must be in [0, {len(self)}), got {number}")
         position = bisect_right(self._ends, number)
         leaf = self.leaves[position]
-        return leaf.shard(number - self._ends[position] + len(leaf.names))
+        return leaf, number - self._ends[position] + len(leaf.names)
 
     def iter_shards(self, indices: Iterable[int] | None = None) -> Iterator[Shard]:
         """Yield the shards of the given numbers, or all, in order.
@@ -127,3 +139,14 @@ class Dataset:
         """
         for index in range(len(self)) if indices is None else indices:
             yield self.shard(index)
+
+    def iter_listed(
+        self, indices: Iterable[int] | None = None
+    ) -> Iterator[tuple[Shard, dict[str, bytes]]]:
+        """Yield the shards as `iter_shards` does, each with what `Leaf.listed` tells of it.
+
+        A shard itself holds none of that: it goes to where it is read, which may be much later.
+        """
+        for index in range(len(self)) if indices is None else indices:
+            leaf, place = self._find(index)
+            yield leaf.shard(place), leaf.listed(place)

@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.shards.manifest import MANIFEST_NAME
-from daft_twinwds.shards.trees import Listing, Tree, is_tar, walk
+from daft_twinwds.shards.trees import Listing, Tars, Tree, is_tar, walk
 
 _PART: Final = "part_"
 _CLASSES: Final = ("aspect_ratio_", "duration_")
@@ -27,17 +25,15 @@ class FoundLeaves:
     """Folders of tars that lie in no leaf, where others have a manifest."""
 
 
-def list_tars(tree: Tree, folder: str) -> pa.StringArray:
-    """Return the paths of all tars below ``folder``, relative to it, folder by folder.
-
-    A folder that is not there holds none.
+def list_tars(tree: Tree, folder: str) -> Tars:
+    """Return all tars below ``folder``, folder by folder; one that is not there holds none.
 
     Raises:
         LayoutError: A tar's name is not Unicode.
         StorageError: A folder cannot be listed.
     """
     try:
-        return pa.array(tree.iter_tars(folder), pa.string())
+        return tree.tars(folder)
     except UnicodeEncodeError as error:
         above, _, name = error.object.rpartition("/")
         raise LayoutError(

@@ -201,6 +201,11 @@ def read_leaf(
             for column, modality in modalities.items()
             if modality.place.options != ENVIRONMENT
         },
+        versions={
+            column: modality.versions.take(pc.index_in(names, value_set=modality.tars))
+            for column, modality in modalities.items()
+            if modality.versions is not None
+        },
     )
 
 

@@ -35,6 +35,8 @@ class Modality:
     place: Place
     tars: pa.StringArray | None
     """Paths of the tars in it, relative to it; ``None`` where folders cannot be listed."""
+    versions: pa.FixedSizeBinaryArray | None = None
+    """What the listing told of each of them; see `Tars`."""
     is_missing: bool = False
     """Whether its folder is not there although it should be."""
 
@@ -106,10 +108,12 @@ def _open_leaf(
         is_missing = not can_lack and place.tree.kind_of(place.path) != "folder"
         if is_missing and require_folders:
             raise _missing_modality(leaf, folder, place)
+        tars = list_tars(place.tree, place.path) if place.tree.can_list else None
         modalities[column] = Modality(
             folder=place.path if has_own_root(folder) else folder,
             place=place,
-            tars=list_tars(place.tree, place.path) if place.tree.can_list else None,
+            tars=None if tars is None else tars.names,
+            versions=None if tars is None else tars.versions,
             is_missing=is_missing,
         )
     return OpenLeaf(root=root, manifest=manifest, modalities=modalities)

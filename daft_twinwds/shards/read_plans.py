@@ -1,7 +1,7 @@
 """Which bytes to ask a server for: pure functions of what is wanted and what was seen.
 
-A request costs about as much as `REQUEST_COST` bytes that could have come in its place, so what
-moves less is counted with that.
+A request costs about as much as some bytes that could have come in its place, so what moves less
+is counted with them.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,6 @@ from typing import Final
 import numpy as np
 
 __all__ = ["FIRST_READ", "PART", "Span", "join_ranges", "next_read", "split_range"]
-
-REQUEST_COST: Final = 1 << 19
-"""Bytes that a connection moves while a request waits for its answer: 20 ms at 25 MB/s."""
 
 FIRST_READ: Final = 1 << 18
 """Bytes of a file's first read, which tells its size and often holds all of a small tar."""
@@ -29,7 +26,7 @@ PART: Final = 1 << 23
 """Bytes of one request at most; what is larger comes in parts, side by side."""
 
 
-def next_read(wanted: range, *, read_to: int, headers: int, size: int) -> range:
+def next_read(wanted: range, *, read_to: int, headers: int, size: int, request_cost: int) -> range:
     """Return the bytes to ask for when the next header of a tar is not at hand.
 
     Either all bytes from where the last read ended, in a large block, or those of the header
@@ -40,14 +37,15 @@ def next_read(wanted: range, *, read_to: int, headers: int, size: int) -> range:
         read_to: Where the last read ended.
         headers: Headers met before this one.
         size: Bytes of the tar.
+        request_cost: See `StorageOptions`.
 
     Returns:
         A range within the tar that covers ``wanted``.
     """
     apart = wanted.start / headers if headers else float(wanted.start)
     unread = wanted.start - read_to
-    if apart < REQUEST_COST and 0 <= unread < REQUEST_COST:
-        stop = max(wanted.stop, read_to + BLOCK_READ)
+    if apart < request_cost and 0 <= unread < request_cost:
+        stop = max(wanted.stop, read_to + max(BLOCK_READ, request_cost))
         return range(read_to, min(stop, size))
     return range(wanted.start, min(max(wanted.stop, wanted.start + HEADER_READ), size))
 

@@ -98,7 +98,11 @@ class RemoteFile:
         known = self._known(start, stop)
         if known is None:
             read = next_read(
-                range(start, stop), read_to=self._read_to(), headers=self._headers, size=size
+                range(start, stop),
+                read_to=self._read_to(),
+                headers=self._headers,
+                size=size,
+                request_cost=self._options.request_cost,
             )
             self._keep(self._fetch(read))
             known = self._known(start, stop)
@@ -162,7 +166,7 @@ class RemoteFile:
     def _fetch_all(self, parts: Sequence[range]) -> list[bytes]:
         """Return the bytes of all parts, fewer only where the object ends."""
         if len(parts) > 1:
-            pieces = request_pool().map(self._fetch, parts)
+            pieces = request_pool(self._options).map(self._fetch, parts)
         else:
             pieces = map(self._fetch, parts)
         data = []

@@ -1,10 +1,10 @@
 """Folders of servers: prefixes of a bucket's keys, fsspec's folders, and what HTTP leaves of them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import obstore
+import pyarrow as pa
 from obstore.store import ObjectStore
 
 from daft_twinwds.errors import LayoutError
@@ -13,9 +13,16 @@ from daft_twinwds.shards.fetch import retried
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.remote import RemoteFile
+from daft_twinwds.shards.sources import strong_tag
 from daft_twinwds.shards.storage import MissingObjectError
-from daft_twinwds.shards.trees import Kind, Listing, is_tar
+from daft_twinwds.shards.tar_state import DIGEST_BYTES, TarState
+from daft_twinwds.shards.trees import Kind, Listing, Tars, is_tar
 from daft_twinwds.shards.urls import HTTP, Url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from obstore import ObjectMeta
 
 __all__ = ["HttpTree", "ListedTree", "remote_tree"]
 
@@ -37,7 +44,7 @@ class HttpTree:
         """Return what a path's name says that it is; nothing is asked."""
         return "file" if path.rpartition("/")[2] == MANIFEST_NAME else "folder"
 
-    def scan(self, folder: str) -> Listing:
+    def scan(self, folder: str) -> NoReturn:
         """Refuse.
 
         Raises:
@@ -52,10 +59,9 @@ class HttpTree:
         """Return the path."""
         return path
 
-    def iter_tars(self, folder: str) -> Iterator[str]:
+    def tars(self, folder: str) -> NoReturn:
         """Refuse, as `scan`."""
         self.scan(folder)
-        yield from ()
 
 
 class ListedTree:
@@ -103,11 +109,16 @@ class ListedTree:
         """Return the path."""
         return path
 
-    def iter_tars(self, folder: str) -> Iterator[str]:
-        """See `Tree.iter_tars`. One request per thousand names, however deep they lie."""
-        for name in self._run(folder, lambda lister: lister.below()):
-            if is_tar(name) and not name.startswith(".") and "/." not in name:
-                yield name
+    def tars(self, folder: str) -> Tars:
+        """See `Tree.tars`. One request per thousand names, however deep they lie."""
+        pages: list[Tars] = self._run(folder, lambda lister: lister.tars())
+        names = [page.names for page in pages]
+        versions = [page.versions for page in pages if page.versions is not None]
+        tells = any(some.null_count < len(some) for some in versions)
+        return Tars(
+            names=pa.concat_arrays(names) if names else pa.array([], pa.string()),
+            versions=pa.concat_arrays(versions) if tells else None,
+        )
 
     def _run(self, folder: str, ask: Any) -> Any:
         url = Url.parse(folder)
@@ -132,8 +143,8 @@ class _Lister(Protocol):
     def children(self) -> tuple[list[str], list[str]]:
         """Return the names of folders and of files in it."""
 
-    def below(self) -> list[str]:
-        """Return the paths of all files below it, relative to it."""
+    def tars(self) -> list[Tars]:
+        """Return all visible tars below it, with versions or without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,16 +159,30 @@ class _Prefix:
             [meta["path"].rpartition("/")[2] for meta in found["objects"]],
         )
 
-    def below(self) -> list[str]:
+    def tars(self) -> list[Tars]:
         start = len(self.name) + 1 if self.name else 0
         return [
-            meta["path"][start:]
+            _page((meta["path"][start:], meta) for meta in page)
             for page in obstore.list(self.store, self.name or None, chunk_size=PAGE)
-            for meta in page
         ]
 
 
+def _page(objects: "Iterable[tuple[str, ObjectMeta]]") -> Tars:
+    found = [(name, meta) for name, meta in objects if _is_visible_tar(name)]
+    states = (TarState(size=meta["size"], tag=strong_tag(meta["e_tag"])) for _, meta in found)
+    return Tars(
+        names=pa.array([name for name, _ in found], pa.string()),
+        versions=pa.array([state.digest for state in states], pa.binary(DIGEST_BYTES)),
+    )
+
+
+def _is_visible_tar(name: str) -> bool:
+    return is_tar(name) and not name.startswith(".") and "/." not in name
+
+
 class _Folder:
+    """One of fsspec's, whose files have no tags when they are read, whatever a listing tells."""
+
     def __init__(self, system: Any, path: str) -> None:
         self._system = system
         self._path = path.rstrip("/")
@@ -176,10 +201,11 @@ class _Folder:
                 found.append(name.rpartition("/")[2])
         return folders, files
 
-    def below(self) -> list[str]:
+    def tars(self) -> list[Tars]:
         try:
-            names = self._system.find(self._path)
+            paths = self._system.find(self._path)
         except FileNotFoundError:
             return []
         start = len(self._path.strip("/")) + 1
-        return [name.strip("/")[start:] for name in names]
+        names = (path.strip("/")[start:] for path in paths)
+        return [Tars(names=pa.array(filter(_is_visible_tar, names), pa.string()))]

@@ -15,7 +15,7 @@ from daft_twinwds.shards.clients import OBJECT_SCHEMES, file_system, object_stor
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.urls import Url
 
-__all__ = ["MAX_WHOLE", "Answer", "Source", "source_of"]
+__all__ = ["MAX_WHOLE", "Answer", "Source", "source_of", "strong_tag"]
 
 MAX_WHOLE = 1 << 23
 """Largest file that is read whole from a server that cannot send a range of it."""
@@ -64,6 +64,12 @@ def source_of(url: Url, options: StorageOptions) -> Source:
     return _File(system, path)
 
 
+def strong_tag(tag: str | None) -> str | None:
+    """Return a server's tag if it surely changes with the content, else ``None``."""
+    # Weak tags may differ between the servers of one host.
+    return None if tag is None or tag.startswith("W/") else tag
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Object:
     store: ObjectStore
@@ -77,13 +83,11 @@ class _Object:
         except NotSupportedError:
             requests, result = 2, self._get_whole()
         start, stop = result.range
-        tag = result.meta["e_tag"]
         return Answer(
             start=start,
             stop=stop,
             size=result.meta["size"],
-            # Weak tags may differ between the servers of one host.
-            tag=None if tag is None or tag.startswith("W/") else tag,
+            tag=strong_tag(result.meta["e_tag"]),
             # As small as they come: only between two pieces can a slow answer be given up.
             chunks=result.stream(min_chunk_size=1),
             requests=requests,

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,10 @@ from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.storage import MissingObjectError
 from daft_twinwds.shards.urls import is_url, local_path, scheme_of
 
-__all__ = ["TarState", "settled_state_of", "state_of"]
+__all__ = ["DIGEST_BYTES", "TarState", "settled_state_of", "state_of"]
+
+DIGEST_BYTES: Final = 16
+"""Length of a `TarState.digest`."""
 
 _TICK: Final = 0.05
 """Seconds within which a file may change twice and keep its time, with room to spare."""
@@ -31,6 +35,19 @@ class TarState:
     def is_telling(self) -> bool:
         """Whether another version would surely differ."""
         return self.mtime_ns is not None or self.tag is not None
+
+    @property
+    def digest(self) -> bytes | None:
+        """What stands for the state where millions are kept; ``None`` if it is not telling.
+
+        Equal for equal states, and surely not for others. Some stores quote a tag in one kind of
+        answer and not in another, so quotes are no part of it.
+        """
+        if not self.is_telling:
+            return None
+        tag = None if self.tag is None else self.tag.strip('"')
+        text = repr((self.size, self.mtime_ns, tag)).encode()
+        return blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
 def state_of(path: str, options: StorageOptions = ENVIRONMENT) -> TarState | None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Final, Literal, Protocol
 
+import pyarrow as pa
+
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 
-__all__ = ["Kind", "Listing", "LocalTree", "Tree", "is_tar", "walk"]
+__all__ = ["Kind", "Listing", "LocalTree", "Tars", "Tree", "is_tar", "walk"]
 
 Kind = Literal["folder", "file"]
 
@@ -27,6 +29,17 @@ class Listing:
     """Names of folders, and of links to folders; `walk` goes into those that are left in it."""
     files: list[str]
     """Names of files that can be opened; a link to nothing is left out, unless it is a manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tars:
+    """The visible tars below a folder; Arrow, so that a million of them cost no Python objects."""
+
+    names: pa.StringArray
+    """Paths relative to the folder."""
+    versions: pa.FixedSizeBinaryArray | None = None
+    """Each one's `TarState.digest` when it was listed, null where the listing does not tell;
+    ``None`` where it tells of none."""
 
 
 class Tree(Protocol):
@@ -59,13 +72,12 @@ class Tree(Protocol):
             StorageError: The path is gone or may not be looked at.
         """
 
-    def iter_tars(self, folder: str) -> Iterator[str]:
-        """Yield the paths of all tars below ``folder``, relative to it, folder by folder.
-
-        A folder that is not there holds none.
+    def tars(self, folder: str) -> Tars:
+        """Return all tars below ``folder``, folder by folder; one that is not there holds none.
 
         Raises:
             StorageError: A folder cannot be listed.
+            UnicodeEncodeError: A name is not Unicode.
         """
 
 
@@ -137,8 +149,11 @@ class LocalTree:
             raise _unreadable(path, error) from error
         return status.st_dev, status.st_ino
 
-    def iter_tars(self, folder: str) -> Iterator[str]:
-        """See `Tree.iter_tars`."""
+    def tars(self, folder: str) -> Tars:
+        """See `Tree.tars`; files are not looked at one by one, so no versions are told."""
+        return Tars(names=pa.array(self._iter_tars(folder), pa.string()))
+
+    def _iter_tars(self, folder: str) -> Iterator[str]:
         for below, listing in walk(self, folder) if self.kind_of(folder) == "folder" else ():
             prefix = below[len(folder) + 1 :]
             yield from (

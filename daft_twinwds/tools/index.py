@@ -97,7 +97,7 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
         raise ValueError(f"key_split must be 'last' or 'first', got {key_split!r}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    options = storage_options(io_config)
+    options = _side_by_side(storage_options(io_config), workers or 1)
     dataset = find_dataset(
         path,
         modalities=modalities,
@@ -130,6 +130,18 @@ def build_index(  # noqa: PLR0913  # the public function holds all defaults
             executor.shutdown(cancel_futures=True)
             raise
     return build.report()
+
+
+def _side_by_side(
+    options: StorageOptions | Mapping[str, StorageOptions], workers: int
+) -> StorageOptions | dict[str, StorageOptions]:
+    """Let each worker have a request under way."""
+    if isinstance(options, StorageOptions):
+        return replace(options, max_requests=max(options.max_requests, workers))
+    return {
+        column: replace(one, max_requests=max(one.max_requests, workers))
+        for column, one in options.items()
+    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -61,7 +62,15 @@ def test_a_place_has_one_client() -> None:
     assert (name, other) == ("a b/c", "d")
     assert object_store(Url.parse("https://other/d"), OPTIONS)[0] is not first
     assert object_store(Url.parse("https://host/d"), replace(OPTIONS, retries=2))[0] is not first
-    assert request_pool() is request_pool()
+
+
+def test_requests_side_by_side_are_as_many_as_the_options_say() -> None:
+    few, many = replace(OPTIONS, max_requests=3), replace(OPTIONS, max_requests=20)
+    barrier = threading.Barrier(20, timeout=20)
+
+    assert len(list(request_pool(many).map(lambda _: barrier.wait(), range(20)))) == 20
+    assert request_pool() is request_pool(OPTIONS)
+    assert request_pool(few) is not request_pool(many)
 
 
 FORK = """

@@ -3,6 +3,7 @@
 import io
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,30 @@ def test_the_state_of_a_file_tells_versions_apart(tmp_path: Path) -> None:
     assert second == TarState(size=3, mtime_ns=5)
     assert second != first
     assert not TarState(size=3).is_telling
+
+
+states = st.builds(
+    TarState,
+    size=st.integers(0, 3),
+    mtime_ns=st.none() | st.integers(0, 3),
+    tag=st.none() | st.sampled_from(["", "1", "2", "12", "None", '"1"', '"2"']),
+)
+
+
+@given(first=states, second=states)
+def test_digests_are_equal_exactly_where_states_are_but_for_quotes(
+    first: TarState, second: TarState
+) -> None:
+    unquoted = [
+        replace(state, tag=None if state.tag is None else state.tag.strip('"'))
+        for state in (first, second)
+    ]
+
+    if first.is_telling and second.is_telling:
+        assert (first.digest == second.digest) == (unquoted[0] == unquoted[1])
+    assert [state.digest is None for state in (first, second)] == [
+        not state.is_telling for state in (first, second)
+    ]
 
 
 def test_a_state_is_settled_once_a_change_would_show(tmp_path: Path) -> None:

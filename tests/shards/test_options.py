@@ -73,9 +73,11 @@ def test_options_are_keys() -> None:
         ("retries", -1),
         ("backoff", -0.1),
         ("min_rate", -1),
+        ("request_cost", -1),
+        ("max_requests", 0),
     ],
 )
-def test_waits_that_cannot_be_are_refused(name: str, value: Any) -> None:
+def test_numbers_that_cannot_be_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} must be .*, got {value}"):
         StorageOptions(**{name: value})
 

@@ -4,18 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.read_plans import (
     BLOCK_READ,
     FIRST_READ,
     HEADER_READ,
     PART,
-    REQUEST_COST,
     join_ranges,
     next_read,
     split_range,
 )
 
 KIB, MIB = 1 << 10, 1 << 20
+REQUEST_COST = StorageOptions().request_cost
 
 
 @given(
@@ -24,17 +25,20 @@ KIB, MIB = 1 << 10, 1 << 20
     read_to=st.integers(0, 10**9),
     headers=st.integers(0, 10**6),
     rest=st.integers(0, 10**9),
+    cost=st.integers(0, 20 * MIB),
 )
 def test_a_read_covers_the_header_and_stays_in_the_tar(
-    start: int, length: int, read_to: int, headers: int, rest: int
+    start: int, length: int, read_to: int, headers: int, rest: int, cost: int
 ) -> None:
     wanted = range(start, start + length)
 
-    read = next_read(wanted, read_to=read_to, headers=headers, size=wanted.stop + rest)
+    read = next_read(
+        wanted, read_to=read_to, headers=headers, size=wanted.stop + rest, request_cost=cost
+    )
 
     assert read.start <= wanted.start
     assert wanted.stop <= read.stop <= wanted.stop + rest
-    assert len(read) <= max(BLOCK_READ, length) + REQUEST_COST
+    assert len(read) <= max(BLOCK_READ, length) + cost
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,9 @@ def test_distance_of_headers_decides_between_blocks_and_single_headers(
     start = 100 * apart
     wanted = range(start, start + 512)
 
-    read = next_read(wanted, read_to=start - 1000, headers=100, size=10**10)
+    read = next_read(
+        wanted, read_to=start - 1000, headers=100, size=10**10, request_cost=REQUEST_COST
+    )
 
     expected = (
         range(start - 1000, start - 1000 + BLOCK_READ)
@@ -66,12 +72,14 @@ def test_a_large_member_among_small_ones_is_leapt_over() -> None:
     start = 100 * 2 * KIB + 20 * MIB
     wanted = range(start, start + 512)
 
-    read = next_read(wanted, read_to=100 * 2 * KIB, headers=101, size=10**10)
+    read = next_read(
+        wanted, read_to=100 * 2 * KIB, headers=101, size=10**10, request_cost=REQUEST_COST
+    )
 
     assert read == range(start, start + HEADER_READ)
 
 
-def _cost(gap: int, members: int) -> tuple[int, int]:
+def _cost(gap: int, members: int, cost: int = REQUEST_COST) -> tuple[int, int]:
     """Requests and bytes of a walk over equal members."""
     size = gap * members + 1024
     read = range(min(FIRST_READ, size))
@@ -79,20 +87,37 @@ def _cost(gap: int, members: int) -> tuple[int, int]:
     for number in range(1, members + 1):
         wanted = range(number * gap, number * gap + 512)
         if wanted.start < kept.start or wanted.stop > kept.stop:
-            kept = next_read(wanted, read_to=kept.stop, headers=number, size=size)
+            kept = next_read(
+                wanted, read_to=kept.stop, headers=number, size=size, request_cost=cost
+            )
             requests, moved = requests + 1, moved + len(kept)
     return requests, moved
 
 
-@given(gap=st.integers(2, 10_000).map(lambda blocks: 512 * blocks), members=st.integers(1, 300))
-def test_a_walk_costs_at_most_twice_the_cheaper_way(gap: int, members: int) -> None:
-    requests, moved = _cost(gap, members)
+@given(
+    gap=st.integers(2, 10_000).map(lambda blocks: 512 * blocks),
+    members=st.integers(1, 300),
+    cost=st.sampled_from([REQUEST_COST, BLOCK_READ, 12 * MIB]),
+)
+def test_a_walk_costs_at_most_twice_the_cheaper_way(gap: int, members: int, cost: int) -> None:
+    requests, moved = _cost(gap, members, cost)
 
-    size = gap * members + 1024
-    in_blocks = size + REQUEST_COST * -(-size // BLOCK_READ)
-    one_by_one = (members + 1) * (512 + REQUEST_COST)
-    allowance = FIRST_READ + BLOCK_READ + 2 * REQUEST_COST
-    assert moved + requests * REQUEST_COST <= 2 * min(in_blocks, one_by_one) + allowance
+    size, block = gap * members + 1024, max(BLOCK_READ, cost)
+    in_blocks = size + cost * -(-size // block)
+    one_by_one = (members + 1) * (512 + cost)
+    allowance = FIRST_READ + block + 2 * cost
+    assert moved + requests * cost <= 2 * min(in_blocks, one_by_one) + allowance
+
+
+def test_dearer_requests_are_fewer_for_pictures_that_lie_closer() -> None:
+    gap = 600 * 1024
+
+    by_headers, _ = _cost(gap, 1000)
+    in_blocks, moved = _cost(gap, 1000, 12 * MIB)
+
+    assert by_headers == 1001
+    assert in_blocks < 1000 * gap / (12 * MIB) + 2
+    assert moved <= 1000 * gap + 1024
 
 
 def test_a_walk_over_large_pictures_moves_next_to_nothing() -> None:

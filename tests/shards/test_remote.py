@@ -1,6 +1,7 @@
 """Remote files: the same bytes as plain slices, in few requests, or an error."""
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,11 @@ class MemorySource:
         )
 
 
-def memory_file(patch: pytest.MonkeyPatch, source: MemorySource) -> RemoteFile:
+def memory_file(
+    patch: pytest.MonkeyPatch, source: MemorySource, options: StorageOptions = OPTIONS
+) -> RemoteFile:
     patch.setattr(remote, "source_of", lambda url, options: source)
-    return RemoteFile("https://host/x.tar?signature=secret", OPTIONS)
+    return RemoteFile("https://host/x.tar?signature=secret", options)
 
 
 @given(
@@ -70,8 +73,7 @@ def test_slices_are_those_of_bytes(
         patch.setattr(remote, "MAX_KEPT", kept)
         patch.setattr(read_plans, "BLOCK_READ", block)
         patch.setattr(read_plans, "HEADER_READ", header)
-        patch.setattr(read_plans, "REQUEST_COST", cost)
-        file = memory_file(patch, MemorySource())
+        file = memory_file(patch, MemorySource(), replace(OPTIONS, request_cost=cost))
 
         for part in slices:
             assert file[part] == CONTENT[:LENGTH][part]

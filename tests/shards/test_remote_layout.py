@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import obstore
 import pytest
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.layout import Dataset, find_dataset
 from daft_twinwds.shards.options import HttpOptions, S3Options, StorageOptions
 from daft_twinwds.shards.storage import MissingObjectError, storage_stats
+from daft_twinwds.shards.tar_state import state_of
 
 if TYPE_CHECKING:
     from tests.conftest import RangeServer, S3Server
@@ -309,6 +311,67 @@ def test_more_than_a_page_of_tars_is_listed(s3_server: "S3Server") -> None:
         s3_server.put("pages", f"image/{name}", b"x")
 
     assert names_of(find_dataset("s3://pages", options=s3_of(s3_server))) == names
+
+
+def test_the_listing_tells_which_versions_are_there(s3_server: "S3Server", tmp_path: Path) -> None:
+    leaf(tmp_path / "one", B, A)
+    twins(tmp_path / "one", C, folders=["image"])
+    manifest(tmp_path / "one", C, B, A)
+    leaf(tmp_path / "two", B)
+    for number, tar in enumerate(sorted(tmp_path.rglob("*.tar"))):
+        tar.write_bytes(bytes(number + 1))
+    url, options = s3_server.upload(tmp_path, "versions"), s3_of(s3_server)
+
+    dataset = find_dataset(url, options=options, on_missing="null")
+
+    assert names_of(dataset) == [C, B, A, B]
+    told = list(dataset.iter_listed())
+    assert [shard for shard, _ in told] == list(dataset.iter_shards())
+    for shard, listed in told:
+        there = {
+            column: state_of(path, options)
+            for column, path in shard.paths.items()
+            if path is not None
+        }
+        assert listed == {column: state.digest for column, state in there.items() if state}
+    assert [len(listed) for _, listed in told] == [1, 2, 2, 2]
+    assert len({digest for _, listed in told for digest in listed.values()}) == 7
+    complete = find_dataset(url, options=options, on_missing="skip")
+    assert list(complete.iter_listed()) == told[1:]
+    assert list(complete.iter_listed([2, 0, 0])) == [told[3], told[1], told[1]]
+
+
+def test_only_buckets_tell_versions(s3_server: "S3Server", tmp_path: Path) -> None:
+    leaf(tmp_path / "here", A, folders=["image"])
+    twins(tmp_path / "there", A, folders=["caption"])
+    url = s3_server.upload(tmp_path / "here", "some")
+    memory = fsspec.filesystem("memory")
+    memory.pipe(f"/listed/{A}", b"x")
+
+    for texts in (str(tmp_path / "there" / "caption"), "memory://listed"):
+        dataset = find_dataset(
+            url, modalities={"image": "image", "caption": texts}, options=s3_of(s3_server)
+        )
+        ((_, listed),) = dataset.iter_listed()
+        assert listed.keys() == {"image"}
+
+
+def test_weak_tags_and_none_tell_no_version(
+    s3_server: "S3Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = s3_server.upload(leaf(tmp_path, A, B), "weak")
+    usual = obstore.list
+    tags: dict[str, str | None] = {A: None, B: 'W/"1"'}
+
+    def weakened(*args: Any, **kwargs: Any) -> Any:
+        for page in usual(*args, **kwargs):
+            yield [{**meta, "e_tag": tags[meta["path"].split("/", 1)[1]]} for meta in page]
+
+    monkeypatch.setattr(obstore, "list", weakened)
+    assert find_dataset(url, options=s3_of(s3_server)).leaves[0].versions == {}
+    tags[B] = '"1"'
+    told = [listed for _, listed in find_dataset(url, options=s3_of(s3_server)).iter_listed()]
+    assert [set(listed) for listed in told] == [set(), {"caption", "image"}]
 
 
 def test_a_bucket_that_is_not_there_is_told(s3_server: "S3Server") -> None:

@@ -253,7 +253,9 @@ def test_a_damaged_job_is_refused(root: Path, output: Path) -> None:
 def test_two_runs_into_one_folder_refuse_each_other(root: Path, output: Path) -> None:
     def progress(state: CurationProgress) -> None:
         if state.done == 1:
-            with pytest.raises(LayoutError, match=r"process \d+ on .* is curating into this folder"):
+            with pytest.raises(
+                LayoutError, match=r"process \d+ on .* is curating into this folder"
+            ):
                 run(root, output)
 
     report = run(root, output, progress=progress)
