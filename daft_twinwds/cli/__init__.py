@@ -17,6 +17,7 @@ from daft_twinwds.cli.pack import pack_command
 from daft_twinwds.cli.preview import preview_command
 from daft_twinwds.cli.validate import validate_command
 from daft_twinwds.shards.storage import storage_stats
+from daft_twinwds.tools.validate_report import printable
 
 __all__ = ["main"]
 
@@ -36,18 +37,37 @@ class _Commands(click.Group):
         os.environ.setdefault("DAFT_SHOW_QUERY_ID", "0")
         logging.getLogger("daft_local_execution").setLevel(logging.CRITICAL)
         ctx.obj = storage_stats()
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Escaping())
+        handler.setLevel(logging.WARNING)
+        logger = logging.getLogger("daft_twinwds")
+        logger.addHandler(handler)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except errors.TwinWebDatasetError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_printable_lines(str(error))) from error
         except DaftCoreException as error:
             # Daft keeps only the text of an error that a task raised, below lines of its own.
             ours = OUR_ERROR.search(str(error))
             if ours is None:
                 raise
-            raise click.ClickException(ours[1].strip()) from error
+            raise click.ClickException(_printable_lines(ours[1].strip())) from error
+        finally:
+            logger.removeHandler(handler)
+
+
+class _Escaping(logging.Formatter):
+    """Writes warnings so that names out of the data command no terminal."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return _printable_lines(super().format(record))
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,8 +11,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from daft_twinwds.shards.storage import storage_stats
+from daft_twinwds.tools.validate_report import printable
 
 __all__ = ["print_facts", "progress_bar", "stdout_console", "storage_facts"]
 
@@ -58,7 +60,9 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         items = value.items() if isinstance(value, dict) else [("", value)]
         for label, item in items:
             if item not in (None, "", 0) or not label:
-                table.add_row(name.replace("_", " "), str(label), str(item))
+                # As `Text`, since square brackets in a path are no markup.
+                cells = (name.replace("_", " "), printable(str(label)), printable(str(item)))
+                table.add_row(*map(Text, cells))
     stdout_console().print(table)
 
 

@@ -268,7 +268,9 @@ def _parsed_yaml(file: Path, content: str) -> object:
         """Refuses what YAML lets pass: of a key that is there twice, only the last would count."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            # What only claims to be a mapping is refused by PyYAML itself, below.
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            names = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
             if len(set(names)) < len(names):
                 raise yaml.constructor.ConstructorError(
                     None, None, "a key is there twice", node.start_mark

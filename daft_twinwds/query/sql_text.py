@@ -12,6 +12,8 @@ from daft.sql.sql import sql_expr
 __all__ = ["SqlTextError", "check_table_name", "dtype_of", "predicate_of"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUERY: Final = ("from", "table", "values", "with")
+"""What may begin a query besides SELECT, and may be a column's name as well."""
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+)
       | (?P<text>'(?:[^']|'')*')
@@ -42,21 +44,23 @@ class _Token(NamedTuple):
         return self.kind in ("word", "quoted")
 
     @property
+    def plain(self) -> str:
+        """Its text without the quotes."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace('""', '"')
+        return self.text[1:-1].replace("''", "'") if self.kind == "text" else self.text
+
+    @property
     def literal(self) -> str:
         """The name that it is, as an SQL string."""
-        name = self.text
-        if self.kind == "quoted":
-            name = name[1:-1].replace('""', '"')
-        elif self.kind == "text":
-            name = name[1:-1].replace("''", "'")
-        return "'" + name.replace("'", "''") + "'"
+        return "'" + self.plain.replace("'", "''") + "'"
 
 
 def predicate_of(text: str) -> Expression:
     """Return the condition that an SQL text is, as after ``WHERE``.
 
-    Fields of structs are written ``caption.score`` or ``caption['score']``. A query inside the condition is refused, since it would be free to read any
-    file.
+    Fields of structs are written ``caption.score`` or ``caption['score']``. A query inside the
+    condition is refused, since it would be free to read any file.
 
     Args:
         text: One expression, ``caption.score > 5 AND caption.prompt LIKE '%lake%'``.
@@ -68,6 +72,7 @@ def predicate_of(text: str) -> Expression:
     if not isinstance(text, str):
         raise TypeError(f"a condition must be text, got {type(text).__name__}")
     tokens = list(_tokens(text))
+    _require_no_query(text, tokens)
     sql = "".join(_with_fields(text, tokens))
     try:
         sql_expr(sql)
@@ -131,8 +136,6 @@ def _tokens(text: str) -> Iterator[_Token]:
         token = _Token(found.lastgroup or "", found[0])
         if token.kind == "refused":
             raise _no_condition(text, f"unexpected {token.text!r} at character {place}")
-        if token.text.lower() == "select":
-            raise _no_condition(text, "a query inside it")
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         if depth < 0:
             raise _no_condition(text, f"unexpected ')' at character {place}")
@@ -140,6 +143,22 @@ def _tokens(text: str) -> Iterator[_Token]:
         place = found.end()
     if depth:
         raise _no_condition(text, "')' is missing")
+
+
+def _require_no_query(text: str, tokens: Sequence[_Token]) -> None:
+    # Daft opens the files of a query when it parses it. Quotes do not matter: they are taken off.
+    tokens = [token for token in tokens if token.kind != "space"]
+    for place, token in enumerate(tokens):
+        name = token.plain.lower() if token.is_name else ""
+        before = _text_at(tokens, place - 1)
+        is_field = token.kind == "quoted" and before == "."
+        begins = before == "(" and name in _QUERY and _is_value(tokens, place + 1)
+        if begins or (name == "select" and not is_field):
+            raise _no_condition(text, "a query inside it")
+
+
+def _is_value(tokens: Sequence[_Token], place: int) -> bool:
+    return place < len(tokens) and (tokens[place].is_name or tokens[place].kind == "text")
 
 
 def _with_fields(text: str, tokens: Sequence[_Token]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from types import TracebackType
 from typing import Final, Self
 
@@ -207,14 +208,21 @@ _met: dict[tuple[str, StorageOptions], TarState] = {}
 """Remote indexes that this process has opened, the latest last."""
 
 
+_met_lock = Lock()
+"""Held to change `_met`: the oldest cannot be looked for while another thread adds one."""
+
+
 def _remember(path: str, options: StorageOptions, state: TarState) -> None:
-    _met[path, options] = state
-    while len(_met) > _KEPT:
-        _met.pop(next(iter(_met)), None)
+    with _met_lock:
+        _met.pop((path, options), None)
+        _met[path, options] = state
+        while len(_met) > _KEPT:
+            del _met[next(iter(_met))]
 
 
 def _forget(path: str, options: StorageOptions) -> None:
-    _met.pop((path, options), None)
+    with _met_lock:
+        _met.pop((path, options), None)
 
 
 def _read_footer(path: str, options: StorageOptions, state: TarState) -> _Footer:

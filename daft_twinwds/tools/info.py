@@ -33,7 +33,7 @@ __all__ = ["DatasetInfo", "InfoProgress", "info"]
 PathLike = str | os.PathLike[str]
 
 _AT_ONCE = 64
-"""Shards that are under way at a time, per thread: what was counted of them is small."""
+"""Shards that are under way at a time: what was counted of them is small."""
 
 
 def info(  # noqa: PLR0913  # the public function holds all defaults

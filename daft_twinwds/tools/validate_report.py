@@ -185,10 +185,6 @@ class Findings:
         for kind in kinds:
             self.counts.pop(kind, None)
 
-    def num_faults(self, kinds: Collection[str] | None = None) -> int:
-        """Return how many there are, of these kinds or of all that are no warnings."""
-        return sum(
-            number
-            for kind, number in self.counts.items()
-            if (kind not in WARNINGS if kinds is None else kind in kinds)
-        )
+    def num_faults(self) -> int:
+        """Return how many there are, without warnings."""
+        return sum(number for kind, number in self.counts.items() if kind not in WARNINGS)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -150,8 +151,9 @@ def _device_of(config: str) -> torch.device:
 def _portable(error: Exception) -> Exception:
     """Return the error if it can be made again elsewhere, else one with its text."""
     try:
+        pickle.dumps(error)
         twin = copy.copy(error)
-    except Exception:  # noqa: BLE001  # whatever its constructor thinks of its arguments
+    except Exception:  # noqa: BLE001  # whatever it holds, or its constructor makes of arguments
         twin = None
     if type(twin) is type(error) and str(twin) == str(error):
         # Where it was raised stays behind: frames cannot be sent.
