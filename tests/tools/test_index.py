@@ -16,9 +16,10 @@ import pytest
 import daft_twinwds
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.index_file import open_index
+from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.samples import read_samples
 from daft_twinwds.testing import make_twin_dataset, write_tar
-from daft_twinwds.tools.index import IndexProgress, IndexReport, build_index
+from daft_twinwds.tools.index import IndexProgress, IndexReport, _side_by_side, build_index
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
@@ -436,3 +437,13 @@ def test_an_index_in_a_bucket(root: Path, s3_server: Any) -> None:
     again = daft_twinwds.read_twin_webdataset(url, io_config=config)
     assert "new" in [row["prompt"] for row in again.to_pydict()["caption"]]
     assert daft_twinwds.scan_report() == {"shard changed since its index was built": 1}
+
+
+def test_each_worker_may_have_a_request_under_way() -> None:
+    few = StorageOptions(max_requests=2)
+
+    assert _side_by_side(few, 40) == StorageOptions(max_requests=40)
+    assert _side_by_side({"image": few, "*": StorageOptions()}, 5) == {
+        "image": StorageOptions(max_requests=5),
+        "*": StorageOptions(),
+    }
