@@ -4,8 +4,9 @@
 
 A worker that dies is replaced, and all go on from the last checkpoint. So does the same command
 when the whole job was stopped, with another number of ``--workers`` as well: the order of samples
-does not depend on it. In the model of the last checkpoint each sample has been trained on once an
-epoch, whatever happened; the checkpoints of the result hold the keys, to look it up.
+does not depend on it. In the model of the last checkpoint no sample has been trained on twice in an
+epoch, and all have but those that do not fill a global batch (``remainder=`` says what becomes of
+them), whatever happened; the checkpoints of the result hold the keys, to look it up.
 """
 
 import argparse
@@ -123,6 +124,10 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=2, help="steps from checkpoint to next")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.workers < 1 or args.global_batch % args.workers:
+        parser.error(
+            f"--global-batch {args.global_batch} is no multiple of --workers {args.workers}"
+        )
     config = {
         "selection": str(Path(args.selection).resolve()),
         "epochs": args.epochs,

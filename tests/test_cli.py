@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -214,3 +216,119 @@ def test_threads_are_at_least_one(twins: Path) -> None:
 
     assert result.exit_code == 2
     assert "0 is not in the range x>=1" in result.stderr
+
+
+def test_square_brackets_in_a_path_are_no_markup(
+    twins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = run("preview", twins, "--output", "a[/b][red]c.html")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split() == ["output", "a[/b][red]c.html"]
+
+
+def test_names_of_members_and_tars_command_no_terminal(tmp_path: Path) -> None:
+    twins = make_twin_dataset(tmp_path / "twins", num_shards=1)
+    for modality in ("image", "caption"):
+        (tar,) = (twins / modality).glob("*/*.tar")
+        tar.with_name("\x1b]0;owned\x07.tar").write_bytes(b"garbage" * 200)
+    (twins / "wdinfo.json").unlink()
+
+    # A process of its own: of the tests' process pytest handles the warnings.
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from daft_twinwds.cli import main; main()", "preview"),
+            *(str(twins), "--output", str(tmp_path / "a.html")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    error = run("demo", "--data", tmp_path / "\x1bnowhere", "--output", tmp_path / "a.png")
+
+    assert done.returncode == 0, done.stderr
+    assert "\\x1b]0;owned\\x07.tar: not a tar" in done.stderr
+    assert "\\x1bnowhere: not found" in error.stderr
+    assert "\x1b" not in done.stdout + done.stderr + error.stderr
+
+
+@pytest.mark.parametrize("command", ["index", "info", "preview", "validate"])
+def test_an_empty_root_is_refused_by_name(command: str) -> None:
+    result = run(command, "")
+
+    assert result.exit_code == 2
+    assert "Invalid value for 'ROOT...': an empty path" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_page_needs_the_name_of_a_file(twins: Path, name: str) -> None:
+    result = run("preview", twins, "--output", name)
+
+    assert result.exit_code == 2
+    assert "names no file" in result.stderr
+
+
+def test_a_page_replaces_the_target_of_a_link_and_no_pipe(twins: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.html").write_text("old")
+    (tmp_path / "link.html").symlink_to(tmp_path / "old.html")
+    os.mkfifo(tmp_path / "pipe")
+
+    linked = run("preview", twins, "--output", tmp_path / "link.html")
+    piped = run("preview", twins, "--output", tmp_path / "pipe")
+
+    assert linked.exit_code == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert "<html" in (tmp_path / "old.html").read_text()
+    assert piped.exit_code == 1
+    assert "pipe: cannot be written, as it is no file but" in piped.stderr
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_a_full_output_is_one_line(twins: Path) -> None:
+    code = "from daft_twinwds.cli import main; main()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "validate", str(twins)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: standard output: cannot be written")
+    assert done.stderr.count("\n") == 1
+
+
+STUBBORN = """
+import signal, threading, time
+from daft_twinwds import cli
+
+
+def run_demo(**_):
+    print("running", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+
+
+cli.PATIENCE = 0.2
+cli.demo.run_demo = run_demo
+cli.main(["demo"])
+"""
+
+
+def test_a_command_that_ignores_an_interrupt_ends_all_the_same() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "running\n"
+        command.send_signal(signal.SIGINT)
+
+        assert command.wait(30) == 130

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from daft_twinwds.cli.output import stdout_console
+from daft_twinwds.cli.types import FILE, PLACE
 from daft_twinwds.tools.demo import run_demo
 from daft_twinwds.tools.demo_report import ConsoleReporter, JsonReporter
 
@@ -13,7 +14,9 @@ __all__ = ["demo_command"]
 
 
 @click.command(name="demo")
-@click.option("--data", metavar="ROOT", help="Read this twin data set; else one is painted.")
+@click.option(
+    "--data", type=PLACE, metavar="ROOT", help="Read this twin data set; else one is painted."
+)
 @click.option(
     "--contains",
     metavar="WORD",
@@ -22,7 +25,7 @@ __all__ = ["demo_command"]
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default="contact_sheet.png",
     show_default=True,
     help="PNG file of the contact sheet; an old one is replaced.",

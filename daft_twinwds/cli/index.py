@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from daft_twinwds.cli.output import print_facts, progress_bar, storage_facts
+from daft_twinwds.cli.types import PLACE
 from daft_twinwds.tools.index import build_index
 from daft_twinwds.tools.index_report import IndexProgress
 
@@ -13,10 +14,15 @@ __all__ = ["index_command"]
 
 
 @click.command(name="index")
-@click.argument("roots", metavar="ROOT...", nargs=-1, required=True)
+@click.argument("roots", type=PLACE, metavar="ROOT...", nargs=-1, required=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Threads. [default: all CPUs]")
 @click.option("--no-text", is_flag=True, help="Leave texts in the tars.")
-@click.option("--output", metavar="DIR", help="Put .twin_index into this folder instead of ROOT's.")
+@click.option(
+    "--output",
+    type=PLACE,
+    metavar="DIR",
+    help="Put .twin_index into this folder instead of ROOT's.",
+)
 @click.option("--check", is_flag=True, help="Only tell whether the index that is there holds.")
 @click.option(
     "--key-split",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from daft_twinwds.cli.output import progress_bar, stdout_console, storage_facts
+from daft_twinwds.cli.types import FILE, PLACE
 from daft_twinwds.tools.info import InfoProgress, info
 from daft_twinwds.tools.info_plot import write_info_png
 from daft_twinwds.tools.info_table import info_table
@@ -15,10 +16,10 @@ __all__ = ["info_command"]
 
 
 @click.command(name="info")
-@click.argument("roots", metavar="ROOT...", nargs=-1, required=True)
+@click.argument("roots", type=PLACE, metavar="ROOT...", nargs=-1, required=True)
 @click.option(
     "--png",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Draw it as plots, too (needs matplotlib); an old file is replaced.",
 )

@@ -24,7 +24,9 @@ _PIPE_WIDTH = 100
 
 def stdout_console() -> Console:
     """Return a console as wide as the terminal, or as a table needs that goes into a pipe."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    # A shell may have closed it.
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return Console(width=None if is_terminal else _PIPE_WIDTH)
 
 
 @contextmanager

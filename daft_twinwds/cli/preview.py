@@ -6,16 +6,17 @@ from pathlib import Path
 import click
 
 from daft_twinwds.cli.output import print_facts, progress_bar, storage_facts
+from daft_twinwds.cli.types import FILE, PLACE
 from daft_twinwds.tools.preview import PreviewProgress, write_preview
 
 __all__ = ["preview_command"]
 
 
 @click.command(name="preview")
-@click.argument("roots", metavar="ROOT...", nargs=-1, required=True)
+@click.argument("roots", type=PLACE, metavar="ROOT...", nargs=-1, required=True)
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default="preview.html",
     show_default=True,
     help="HTML file; an old one is replaced.",
@@ -27,10 +28,20 @@ __all__ = ["preview_command"]
     "'%lake%'",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=48, show_default=True, help="Most samples."
+    "--limit",
+    type=click.IntRange(min=1, max=100_000),
+    default=48,
+    show_default=True,
+    help="Most samples.",
 )
 @click.option("--sample", is_flag=True, help="Take them at random, not from the beginning.")
-@click.option("--seed", default=0, show_default=True, help="Which samples of --sample.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Which samples of --sample.",
+)
 @click.option("--no-count", is_flag=True, help="Do not count the samples that are not shown.")
 @click.option("--workers", type=click.IntRange(min=1), help="Threads. [default: all CPUs]")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead.")

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from daft_twinwds.cli.output import progress_bar, stdout_console, storage_facts
+from daft_twinwds.cli.types import PLACE
 from daft_twinwds.tools.validate import validate
 from daft_twinwds.tools.validate_report import (
     WARNINGS,
@@ -23,7 +24,7 @@ __all__ = ["validate_command"]
 
 
 @click.command(name="validate")
-@click.argument("roots", metavar="ROOT...", nargs=-1, required=True)
+@click.argument("roots", type=PLACE, metavar="ROOT...", nargs=-1, required=True)
 @click.option("--modality", "modalities", multiple=True, help="Folder to look at. [default: all]")
 @click.option("--decode", is_flag=True, help="Decode every picture, whole.")
 @click.option("--workers", type=click.IntRange(min=1), help="Threads. [default: all CPUs]")

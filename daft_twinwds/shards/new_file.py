@@ -4,6 +4,7 @@ Readers leave hidden names out, so that the half of a killed writer is never tak
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,12 +26,14 @@ def new_file(path: str) -> Iterator[BinaryIO]:
     error nothing is left; after a kill only the hidden file is, which the next try overwrites.
 
     Args:
-        path: Where the file is to be; missing folders are made.
+        path: Where the file is to be; missing folders are made. Of a link the target is replaced.
 
     Raises:
-        StorageError: The disk is full or fails, or the folder may not be written to.
+        StorageError: The disk is full or fails, the folder may not be written to, or a folder,
+            device or pipe has the name.
+        ValueError: The path names no file.
     """
-    whole = Path(path)
+    whole = _target(path)
     part = whole.with_name(f".{whole.name}.tmp")
     try:
         try:
@@ -44,6 +47,28 @@ def new_file(path: str) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _target(path: str) -> Path:
+    """Return what is to be replaced: a file, or a name that is free."""
+    whole = Path(path)
+    if whole.name in ("", ".."):
+        raise ValueError(f"a path must end in the name of a file, got {path!r}")
+    try:
+        mode = whole.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            whole = Path(os.path.realpath(whole))
+            mode = whole.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return whole
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if not stat.S_ISREG(mode):
+        raise StorageError(
+            f"{path}: cannot be written, as it is no file but a folder, device or pipe; expected a "
+            "file to replace, or a new name; choose another"
+        )
+    return whole
 
 
 def _opened(path: Path) -> BinaryIO:

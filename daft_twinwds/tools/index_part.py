@@ -189,8 +189,17 @@ class _PartBuild:
         part = path.with_suffix(".tmp")
         # Not forced to the disk, as that takes longer than to read most shards; what a power cut
         # leaves of it fails its checksums, and is read again.
-        part.write_bytes(buffer.getvalue())
-        part.replace(path)
+        try:
+            # What one machine made for a bucket's index is not there on a cluster's other nodes.
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(buffer.getvalue())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise StorageError(
+                f"{path}: cannot be written ({error.strerror}); expected room for what is read of "
+                "a shard; make room, or choose another place by output"
+            ) from error
 
     def _staged_path(self, name: str) -> Path:
         return self.job.stage / file_name(name)

@@ -25,7 +25,7 @@ from daft_twinwds.tools.info_report import (
     PictureInfo,
     TextInfo,
 )
-from daft_twinwds.tools.info_shard import LONGEST, ShardFacts, look_at
+from daft_twinwds.tools.info_shard import ShardFacts, look_at
 from daft_twinwds.train.batches import available_cpus
 
 __all__ = ["DatasetInfo", "InfoProgress", "info"]
@@ -208,8 +208,8 @@ def _text(name: str, facts: ShardFacts, num_members: int) -> TextInfo:
         num_absent=num_members - lengths.total(),
         shortest=min(lengths),
         median=_median(lengths),
-        longest=facts.longest[name],
-        lengths=length_ranges(lengths, cut=LONGEST),
+        longest=max(lengths),
+        lengths=length_ranges(lengths),
     )
 
 

@@ -32,6 +32,8 @@ PRESET_CLASSES: Final = ("smaller", *PRESETS)
 ASPECTS: Final = tuple(name.replace("_", ":") for name in PACKED_CLASSES)
 """Aspect ratios, from wide to tall."""
 
+_LONG: Final = 4096
+"""Characters from which on a histogram counts texts together."""
 _MOST_RANGES: Final = 8
 
 
@@ -57,11 +59,11 @@ def preset_labels(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDAr
     return labels
 
 
-def length_ranges(lengths: Mapping[int, int], *, cut: int) -> dict[str, int]:
+def length_ranges(lengths: Mapping[int, int], *, cut: int = _LONG) -> dict[str, int]:
     """Return a histogram over at most eight ranges of one round width, and one that is open.
 
     Args:
-        lengths: Length -> how often it occurs; those above ``cut`` count as ``cut``.
+        lengths: Length -> how often it occurs.
         cut: Shortest length that falls into the open range.
 
     Returns:
@@ -77,8 +79,9 @@ def length_ranges(lengths: Mapping[int, int], *, cut: int) -> dict[str, int]:
             made[_range(number, width)] = 0
         for length in inside:
             made[_range(length // width, width)] += lengths[length]
-    if cut in lengths:
-        made[f">= {cut}"] = lengths[cut]
+    beyond = sum(number for length, number in lengths.items() if length >= cut)
+    if beyond:
+        made[f">= {cut}"] = beyond
     return dict(made)
 
 

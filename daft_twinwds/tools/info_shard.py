@@ -31,10 +31,7 @@ from daft_twinwds.shards.index_format import (
 from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.tools.info_classes import aspect_labels, megapixel_labels, preset_labels
 
-__all__ = ["LONGEST", "ShardFacts", "look_at"]
-
-LONGEST: Final = 4096
-"""Characters from which on texts are counted together."""
+__all__ = ["ShardFacts", "look_at"]
 
 _UNREADABLE_SHARD: Final = "shards that could not be read"
 _UNREADABLE_TEXTS: Final = "shards whose texts could not be read"
@@ -59,9 +56,7 @@ class ShardFacts:
     extremes: dict[str, tuple[Sized, Sized]] = field(default_factory=dict)
     """Column -> smallest and largest picture."""
     lengths: dict[str, Counter[int]] = field(default_factory=dict)
-    """Name of a text -> characters, at most `LONGEST` -> texts."""
-    longest: Counter[str] = field(default_factory=Counter)
-    """Name of a text -> characters of the longest."""
+    """Name of a text -> characters -> texts."""
     oddities: Counter[str] = field(default_factory=Counter)
     faults: dict[str, str] = field(default_factory=dict)
     """Shard -> what is wrong with it."""
@@ -75,7 +70,6 @@ class ShardFacts:
         self.suffixes.update(other.suffixes)
         self.classes.update(other.classes)
         self.oddities.update(other.oddities)
-        self.longest |= other.longest
         self.faults |= other.faults
         for column, (small, large) in other.extremes.items():
             known = self.extremes.get(column, (small, large))
@@ -241,8 +235,7 @@ def _count_lengths(facts: ShardFacts, name: str, texts: pa.Array) -> None:
     lengths = pc.utf8_length(texts).drop_null().to_numpy()
     if not len(lengths):
         return
-    facts.longest[name] = int(lengths.max())
-    values, numbers = np.unique(np.minimum(lengths, LONGEST), return_counts=True)
+    values, numbers = np.unique(lengths, return_counts=True)
     counts = zip(values.tolist(), numbers.tolist(), strict=True)
     facts.lengths[name] = Counter(dict(counts))
 

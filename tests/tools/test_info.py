@@ -435,14 +435,23 @@ def test_megapixels_lie_in_half_open_classes(width: int, height: int, label: str
     assert megapixel_labels(np.array([width]), np.array([height])).tolist() == [label]
 
 
+def test_lengths_of_long_texts_are_exact(tmp_path: Path) -> None:
+    lengths = [5000, 6000, 7000, 10000, 20000]
+    texts = [(f"id_{n}.json", document(prompt="x" * n)) for n in lengths]
+    write_tar(tmp_path / "caption" / "0.tar", texts)
+    write_tar(tmp_path / "image" / "0.tar", [(f"id_{n}.png", picture(2, 2)) for n in lengths])
+
+    prompt = info(tmp_path).texts["caption.prompt"]
+
+    assert (prompt.shortest, prompt.median, prompt.longest) == (5000, 7000, 20000)
+    assert prompt.lengths == {">= 4096": 5}
+
+
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 9), min_size=1))
 def test_length_ranges_hold_every_length_once(lengths: dict[int, int]) -> None:
     cut = 4096
-    counted = {min(length, cut): 0 for length in lengths}
-    for length, number in lengths.items():
-        counted[min(length, cut)] += number
 
-    ranges = length_ranges(counted, cut=cut)
+    ranges = length_ranges(lengths, cut=cut)
 
     closed = [label for label in ranges if not label.startswith(">=")]
     borders = [[int(side) for side in label.split("-")] for label in closed]
@@ -451,7 +460,7 @@ def test_length_ranges_hold_every_length_once(lengths: dict[int, int]) -> None:
     for label, (low, *high) in zip(closed, borders, strict=True):
         inside = range(low, (high or [low])[0] + 1)
         assert ranges[label] == sum(
-            number for length, number in counted.items() if length < cut and length in inside
+            number for length, number in lengths.items() if length < cut and length in inside
         )
     assert sum(ranges.values()) == sum(lengths.values())
 
