@@ -1,17 +1,16 @@
 """A folder that a data set is written into: on the disk, or (`write_remote`) in a bucket."""
 
 import errno
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.new_file import new_file, sync_folder
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
@@ -23,6 +22,8 @@ LOCK = "lock"
 """File of a staging folder that is there as long as what is staged is still wanted."""
 
 
+_WRITER = ".write.lock"
+"""File that one writer at a time has locked."""
 _TRIES = 20
 _PAUSE = 0.05
 """Seconds between them."""
@@ -177,39 +178,37 @@ class LocalFolder:
     @contextmanager
     def hold(self, staging: str) -> Iterator[None]:
         """See `WriteFolder.hold`; a folder that nothing was written to goes again."""
-        path = self._at(staging)
+        path, lock = self._at(staging), self._at(_WRITER)
         made = [folder for folder in path.parents if not folder.exists()]
         try:
-            path.mkdir(parents=True)
-            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            yield
+            with ExitStack() as stack:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(
+                        file_lock(
+                            lock,
+                            where=self.path,
+                            doing="is writing a data set into this folder",
+                            cure="wait for it, or write elsewhere",
+                        )
+                    )
+                    path.mkdir()
+                    (path / LOCK).touch()
+                except OSError as error:
+                    raise self._unusable(error) from error
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):  # a lock file that stays is in nobody's way
+                        lock.unlink()
         finally:
-            os.close(descriptor)
             with suppress(OSError):  # those that hold something stay
                 for folder in made:
                     folder.rmdir()
 
     def is_left(self, staging: str) -> bool:
-        """See `WriteFolder.is_left`; the system drops the lock of a process that dies."""
-        try:
-            descriptor = os.open(self._at(staging) / LOCK, os.O_RDWR)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LayoutError(
-                f"{self.path}: another process is writing a data set into this folder; expected "
-                "one writer at a time; wait for it, or write elsewhere"
-            ) from error
-        finally:
-            os.close(descriptor)
+        """See `WriteFolder.is_left`; it is asked while the folder is held, which no other can be."""
+        del staging
         return True
 
     def drop(self, staging: str) -> None:

@@ -2,7 +2,9 @@
 
 import errno
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,26 @@ def test_a_journal_removes_nothing_but_tars_in_the_folder(tmp_path: Path) -> Non
     assert names_in(tmp_path) == {"out/notes.txt", "outside.tar"}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'["image/a.tar"', b"\xff", b'["image/a.tar", 1]', b"3", b"[" * 100_000],
+    ids=["empty", "cut", "not-utf-8", "a-number-in-it", "a-number", "nested"],
+)
+def test_a_damaged_journal_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
+    staging = tmp_path / f".write-{'0' * 32}"
+    staging.mkdir()
+    (staging / "publish.json").write_bytes(content)
+    (tmp_path / "a.tar").write_text("mine")
+
+    with (
+        pytest.raises(LayoutError, match=r"publish\.json: is damaged; .* remove the folder"),
+        target_at(tmp_path).claimed(),
+    ):
+        pass
+
+    assert names_in(tmp_path) == {"a.tar", f"{staging.name}/publish.json"}
+
+
 def test_hidden_folders_of_others_stay(tmp_path: Path) -> None:
     for name in (".write-mine", ".cache", f"write-{'0' * 32}"):
         (tmp_path / name).mkdir()
@@ -150,14 +172,35 @@ def test_hidden_folders_of_others_stay(tmp_path: Path) -> None:
 def test_a_folder_that_another_writer_holds_is_refused(tmp_path: Path) -> None:
     with target_at(tmp_path).claimed():
         with (
-            pytest.raises(LayoutError, match="another process is writing"),
+            pytest.raises(LayoutError, match="is writing a data set into this folder"),
             target_at(tmp_path).claimed(),
         ):
             raise AssertionError("two writers at once")
         during = names_in(tmp_path)
 
-    assert len(during) == 1
+    assert {name.partition("/")[0][:7] for name in during} == {".write.", ".write-"}
     assert names_in(tmp_path) == set()
+
+
+def test_of_writers_that_begin_together_one_is_let_in(tmp_path: Path) -> None:
+    for number in range(30):
+        start = threading.Barrier(2)
+
+        def write(start: threading.Barrier = start, number: int = number) -> str:
+            start.wait()
+            try:
+                with target_at(tmp_path / str(number)).claimed():
+                    return "written"
+            except LayoutError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(2) as pool:
+            outcomes = [future.result() for future in [pool.submit(write) for _ in range(2)]]
+
+        assert "written" in outcomes
+        assert all(
+            o == "written" or "is writing a data set into this folder" in o for o in outcomes
+        )
 
 
 def test_a_writing_that_has_ended_takes_no_more(tmp_path: Path) -> None:
