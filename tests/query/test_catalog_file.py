@@ -326,6 +326,8 @@ def test_what_is_wrong_is_named_by_file_and_key(tmp_path: Path, content: str, me
         ("- a", ": found a list; expected a table"),
         ("", ": found nothing (null); expected a table"),
         ("[" * 5000, ": no YAML ("),
+        ("sources: !!map [a]", ": no YAML (expected a mapping node, but found sequence at line 1)"),
+        ("sources: !!map a", ": no YAML (expected a mapping node, but found scalar at line 1)"),
     ],
 )
 def test_what_is_wrong_in_yaml_is_named_too(tmp_path: Path, content: str, message: str) -> None:

@@ -56,6 +56,13 @@ def test_brackets_and_dots_may_be_mixed(text: str, keys: list[str]) -> None:
     assert daft.from_pydict(ROWS).where(predicate_of(text)).to_pydict()["key"] == keys
 
 
+@pytest.mark.parametrize("name", ["from", "table", "values"])
+def test_words_that_may_begin_a_query_are_columns_as_well(name: str) -> None:
+    rows = daft.from_pydict({name: [1, 2]})
+
+    assert rows.where(predicate_of(f'("{name}" > 1)')).to_pydict() == {name: [2]}
+
+
 def test_a_field_is_what_daft_itself_makes_of_it() -> None:
     assert str(predicate_of("caption.score")) == str(col("caption")["score"])
     assert predicate_of("caption.score")._expr._eq(col("caption")["score"]._expr)
@@ -84,6 +91,12 @@ def test_a_quoted_field_may_have_any_name(name: str) -> None:
         ("a > 5 /* and more */", r"unexpected '/\*'"),
         ("a IN (SELECT x FROM read_parquet('/etc/x'))", "a query inside it"),
         ("EXISTS(select 1)", "a query inside it"),
+        ("a IN (\"Select\" x FROM read_parquet('/etc/x'))", "a query inside it"),
+        ("a IN (FROM read_parquet('/etc/x'))", "a query inside it"),
+        ("a IN ( \"from\" read_parquet('/etc/x'))", "a query inside it"),
+        ("a IN (FROM '/etc/x')", "a query inside it"),
+        ('a IN (WITH b AS ("select" 1) TABLE b)', "a query inside it"),
+        ("EXISTS(TABLE b)", "a query inside it"),
         ("`a` > 1", "unexpected '`'"),
         ("a = 'x", 'unexpected "\'" at character 4'),
         ('"a b" > 1', r'the column "a b", whose name is no plain word'),

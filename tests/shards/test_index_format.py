@@ -2,7 +2,9 @@
 
 import io
 import os
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daft_twinwds.errors import StorageError
+from daft_twinwds.shards import index_file
 from daft_twinwds.shards.index_file import open_index
 from daft_twinwds.shards.index_footer import read_footer, require_seal
 from daft_twinwds.shards.index_format import (
@@ -29,6 +32,7 @@ from daft_twinwds.shards.index_format import (
 )
 from daft_twinwds.shards.index_rows import rows_of, samples_of
 from daft_twinwds.shards.index_write import index_schema, write_index, write_index_to
+from daft_twinwds.shards.options import ENVIRONMENT
 from daft_twinwds.shards.samples import Samples
 from daft_twinwds.shards.tar_state import TarState, settled_state_of, state_of
 
@@ -309,3 +313,39 @@ def test_a_state_is_settled_once_a_change_would_show(tmp_path: Path) -> None:
     path.write_bytes(b"two")
     assert state_of(str(path)) != before
     assert settled_state_of(str(tmp_path / "none")) is None
+
+
+def test_threads_that_meet_many_indexes_do_not_disturb_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: dict[Any, TarState] = {}
+    monkeypatch.setattr(index_file, "_met", met)
+    interval = sys.getswitchinterval()
+
+    def meet(thread: int) -> None:
+        for number in range(20_000):
+            path = f"s3://bucket/{thread}-{number}"
+            index_file._remember(path, ENVIRONMENT, TarState(size=number, tag="a"))
+
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(meet, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert len(met) == index_file._KEPT
+
+
+def test_of_remembered_indexes_the_one_met_longest_ago_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: dict[Any, TarState] = {}
+    monkeypatch.setattr(index_file, "_met", met)
+    state = TarState(size=1, tag="a")
+    paths = [f"s3://bucket/{number}" for number in range(index_file._KEPT)]
+
+    for path in (*paths, paths[0], "s3://bucket/new"):
+        index_file._remember(path, ENVIRONMENT, state)
+
+    assert [path for path, _ in met] == [*paths[2:], paths[0], "s3://bucket/new"]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ import pytest
 import daft_twinwds
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.index_file import open_index
-from daft_twinwds.shards.options import StorageOptions
+from daft_twinwds.shards.index_format import PartSummary
+from daft_twinwds.shards.layout import find_dataset
+from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.samples import read_samples
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.index import IndexProgress, IndexReport, _side_by_side, build_index
+from daft_twinwds.tools.index_part import PartJob
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
@@ -299,6 +303,30 @@ def test_damaged_rows_of_an_old_index_are_read_again(root: Path) -> None:
 
     assert report.num_read == 4
     assert content(root)[1] == expected[1]
+
+
+def test_a_node_without_the_folder_of_the_machine_that_asks_indexes_its_part(
+    root: Path, tmp_path: Path
+) -> None:
+    leaf = find_dataset(root).leaves[0]
+    head = PartSummary(key_split="last", folders=tuple(leaf.folders.values()), has_texts=True)
+    job = PartJob(
+        path=str(index_of(root)),
+        shards=[leaf.shard(number) for number in range(4)],
+        folders=leaf.folders,
+        head=head,
+        stage=tmp_path / "of_another_machine",
+        options=ENVIRONMENT,
+    )
+
+    with ThreadPoolExecutor(2) as executor:
+        outcome = job.run(executor)
+
+    assert outcome.is_written
+    written = content(root)
+    index_of(root).unlink()
+    build_index(root)
+    assert content(root) == written
 
 
 def test_a_build_that_is_killed_leaves_nothing_half_and_is_gone_on_with(tmp_path: Path) -> None:

@@ -187,4 +187,4 @@ def test_merged_findings_keep_the_first_of_each_kind_and_count_all(
 
     assert whole.kept == one.kept
     assert whole.counts == one.counts
-    assert whole.num_faults() == whole.num_faults({"bad text", "bad picture"})
+    assert whole.num_faults() == whole.counts["bad text"] + whole.counts["bad picture"]

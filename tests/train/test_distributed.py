@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -281,6 +282,21 @@ def test_an_error_of_the_query_reaches_all_ranks_as_it_is(ranks: list[dict[str, 
 
     assert first == [plain, ["OddError", "1 and 2"]]
     assert others == [[plain, ["RuntimeError", "OddError: 1 and 2"]]] * 3
+
+
+class LockedError(Exception):
+    """Its text and arguments are as plain as any, and yet it cannot be sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+def test_an_error_that_cannot_be_sent_is_told_by_its_text() -> None:
+    portable = distributed._portable(LockedError("gone"))
+
+    assert type(portable) is RuntimeError
+    assert str(portable) == "LockedError: gone"
 
 
 def test_peers_of_other_dimensions_share_a_partition(ranks: list[dict[str, Any]]) -> None:
