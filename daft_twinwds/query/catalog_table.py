@@ -23,10 +23,11 @@ from daft_twinwds.query.sql_text import check_table_name, predicate_of
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.modalities import has_own_root, requested_columns
+from daft_twinwds.shards.paths import absolute_path, path_items
 from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.shards.urls import shown
 
-__all__ = ["OPTIONS", "ReadOptions", "TwinTable", "told"]
+__all__ = ["OPTIONS", "ReadOptions", "TwinTable", "check_write_mode", "told"]
 
 logger = logging.getLogger("daft_twinwds")
 
@@ -93,7 +94,8 @@ class TwinTable(Table):
 
         Args:
             name: What queries call it; not quoted in SQL.
-            path: As in `read_twin_webdataset`, and so are ``modalities`` and ``options``.
+            path: As in `read_twin_webdataset`, and so are ``modalities`` and ``options``. Relative
+                paths are those of the folder in which the table is made.
             modalities: Folders to read.
             where: Rows that the table has: an expression, or SQL as after ``WHERE``, in which a
                 field of a struct is ``caption.score``.
@@ -101,17 +103,26 @@ class TwinTable(Table):
             **options: Other keywords of `read_twin_webdataset`.
 
         Raises:
+            LayoutError: A path is below the home folder of nobody.
             TypeError: A value has the wrong type.
             ValueError: The name is none that SQL understands, or an option is not known.
         """
         check_table_name(name)
         self._validate_options("TwinTable", dict(options), set(OPTIONS))
         self._name = name
-        self._path = path
+        given = path_items(path)
+        self._path = (
+            absolute_path(given[0])
+            if isinstance(path, str | os.PathLike)
+            else [*map(absolute_path, given)]
+        )
+        self._may_be_pattern = any(not set("*?[{").isdisjoint(item) for item in given)
         self._modalities = modalities
         self._where = predicate_of(where) if isinstance(where, str) else where
         self._columns = None if columns is None else tuple(columns)
         self._options: dict[str, Any] = dict(options)
+        if self._options.get("sample_keys") is not None:
+            self._options["sample_keys"] = absolute_path(self._options["sample_keys"])
 
     @property
     @override
@@ -162,6 +173,18 @@ class TwinTable(Table):
         return self.read(**options, schema={**own, **dtypes})
 
     @override
+    def write(
+        self, df: daft.DataFrame, mode: Literal["append", "overwrite"] = "append", **options: Any
+    ) -> None:
+        """Call `append` or `overwrite`.
+
+        Raises:
+            ValueError: ``mode`` is neither.
+        """
+        check_write_mode(self._name, mode)
+        super().write(df, mode, **options)
+
+    @override
     def append(self, df: daft.DataFrame, **options: Any) -> None:
         """Add rows as further shards.
 
@@ -192,8 +215,8 @@ class TwinTable(Table):
 
     @override
     def __repr__(self) -> str:
-        items = [self._path] if isinstance(self._path, str | os.PathLike) else self._path
-        paths = ", ".join(repr(shown(os.fspath(item))) for item in items)
+        items = [self._path] if isinstance(self._path, str) else self._path
+        paths = ", ".join(repr(shown(item)) for item in items)
         return f"TwinTable({self._name!r}, {paths})"
 
     def _write(
@@ -208,17 +231,16 @@ class TwinTable(Table):
                 "that it reads; expected a table of one whole data set; write with "
                 "daft_twinwds.write_twin_webdataset"
             )
-        assert isinstance(self._path, str | os.PathLike)
+        assert isinstance(self._path, str)
         own = {"io_config": self._options.get("io_config"), "modalities": folders}
         write_twin_webdataset(df, self._path, mode=mode, **{**own, **options})
 
     def _reason_not_to_write(self, folders: Mapping[str, str]) -> str | None:
         """Return what makes the table another thing than the data set at its path, if anything."""
-        if not isinstance(self._path, str | os.PathLike):
+        if not isinstance(self._path, str):
             return "it has several paths"
-        path = os.fspath(self._path)
-        if not set("*?[{").isdisjoint(path):
-            return f"its path {shown(path)!r} may be a pattern"
+        if self._may_be_pattern:
+            return f"its path {shown(self._path)!r} may be a pattern"
         if any(has_own_root(folder) for folder in folders.values()):
             return "a modality of it has a root of its own"
         limits = {"where": self._where, "columns": self._columns}
@@ -236,6 +258,19 @@ def told(name: str) -> Iterator[None]:
     except (TwinWebDatasetError, ValueError, TypeError) as error:
         logger.warning("table %r: %s", name, error)
         raise
+
+
+def check_write_mode(table: str, mode: str) -> None:
+    """Refuse a mode that is none; Daft would take it for ``"overwrite"``.
+
+    Raises:
+        ValueError: It is neither ``"append"`` nor ``"overwrite"``.
+    """
+    if mode not in ("append", "overwrite"):
+        raise ValueError(
+            f"table {table!r}: mode must be 'append' or 'overwrite', got {mode!r}; to write into "
+            "an empty folder only, call daft_twinwds.write_twin_webdataset"
+        )
 
 
 def _both(first: Expression | None, second: Expression | None) -> Expression | None:

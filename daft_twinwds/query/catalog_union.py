@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import daft
 from daft.catalog import Table
@@ -10,7 +10,7 @@ from daft.schema import Schema
 from typing_extensions import override
 
 from daft_twinwds.errors import SchemaError
-from daft_twinwds.query.catalog_table import OPTIONS, TwinTable, told
+from daft_twinwds.query.catalog_table import OPTIONS, TwinTable, check_write_mode, told
 from daft_twinwds.query.sql_text import check_table_name
 
 __all__ = ["SOURCE", "TwinUnion"]
@@ -131,6 +131,19 @@ class TwinUnion(Table):
         frames = {name: table.read(**options) for name, table in self._sources.items()}
         common = self._common({name: _dtypes_of(frame) for name, frame in frames.items()})
         return {name: self._fitted(name, frames[name], common, options) for name in names}
+
+    @override
+    def write(
+        self, df: daft.DataFrame, mode: Literal["append", "overwrite"] = "append", **options: Any
+    ) -> None:
+        """Refuse to write.
+
+        Raises:
+            NotImplementedError: ``mode`` is one that tables have.
+            ValueError: It is none.
+        """
+        check_write_mode(self._name, mode)
+        super().write(df, mode, **options)
 
     @override
     def append(self, df: daft.DataFrame, **options: Any) -> None:

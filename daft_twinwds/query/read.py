@@ -176,7 +176,11 @@ def _shard_numbers(
         return partition.slice_of(num_shards)
     numbers = partition(num_shards) if callable(partition) else partition
     try:
-        shards = tuple(operator.index(number) for number in numbers)
+        given = tuple(numbers)
+        # A mask would be taken for shards 0 and 1.
+        if any(isinstance(number, bool) for number in given):
+            raise TypeError("bools are no numbers of shards")
+        shards = tuple(map(operator.index, given))
     except TypeError as error:
         raise TypeError(
             f"partition must be a Partition, or the numbers of shards, got {partition!r}"

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import get_args
 
 import daft
@@ -24,11 +25,13 @@ from daft_twinwds.query.sink_publish import (
 )
 from daft_twinwds.query.sink_shards import OutPolicy, StagedShard, write_shards
 from daft_twinwds.shards.options import THE_REST, StorageOptions, options_of
+from daft_twinwds.shards.paths import path_text
 from daft_twinwds.shards.write_target import WriteTarget
 
 __all__ = ["TwinWebDatasetSink", "write_twin_webdataset"]
 
 MB = 10**6
+_OPTIONAL = ("max_shard_samples", "batch_size")
 _ROWS: int = 8192
 """Rows that make one task's shards, where they are but references and texts."""
 
@@ -62,7 +65,10 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
     Column                      Suffix                Content
     ==========================  ====================  =========================================
     ``daft.File``, whole or     the file's, or what   its bytes, copied in pieces of 1 MiB, never
-    a byte range                its bytes tell        decoded
+    a byte range                its bytes tell, else  decoded
+                                the tar member's; of
+                                plain files ``bin``
+                                where none tells
     bytes                       what they tell,       as they are
                                 else ``bin``
     string                      ``txt``               UTF-8; a JSON document with ``"json"``
@@ -73,6 +79,9 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
     tensor                      ``npy``               NumPy's format, or a picture by ``"png"``
     ==========================  ====================  =========================================
 
+    A column is read back under its own name, with ``_`` for each ``/`` in it. Members without any
+    bytes are written, and this package reads them; Daft itself opens no empty range.
+
     Rows keep their order within a batch, but batches come in the order in which they are done, and
     no shard holds rows of two; see ``batch_size``.
 
@@ -80,7 +89,8 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
         df: The rows.
         path: A local folder (on Ray one that all machines share), or a URL of ``s3://``,
             ``gs://``, ``az://`` or ``abfs[s]://``. There objects are copied once within the
-            store, from their hidden names.
+            store, from their hidden names. A new data set must not lie in another one, which
+            readers would then not find; in a bucket that is not looked for.
         modalities: Columns to write, or ``{column: folder}``; by default all but the key,
             ``__url__`` and what ``picture_info=True`` has added.
         suffixes: Column -> suffix of all its members, where not that of the table.
@@ -110,7 +120,8 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
 
     Raises:
         AlignmentError: Two samples have one key.
-        LayoutError: ``path`` holds something that is in the way, or another write is at work.
+        LayoutError: ``path`` holds something that is in the way, is not UTF-8 or lies in a data
+            set, or another write is at work.
         RuntimeError: A task has failed; Daft keeps only the text of its error, which names the
             sample and the column.
         SchemaError: A column's members have suffixes that no one column is read from.
@@ -118,14 +129,25 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
         TypeError, ValueError: An argument is none of those that it can be, or a column's type
             cannot be written.
     """
-    _check_arguments(mode, max_shard_bytes, max_shard_samples, part_size, batch_size)
-    if not 1 <= jpeg_quality <= 100:
+    if not isinstance(df, daft.DataFrame):
+        raise TypeError(f"df must be a daft.DataFrame, got {type(df).__name__}")
+    text = path_text(path)
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}")
+    _check_counts(
+        max_shard_bytes=max_shard_bytes,
+        max_shard_samples=max_shard_samples,
+        part_size=part_size,
+        batch_size=batch_size,
+        jpeg_quality=jpeg_quality,
+    )
+    if jpeg_quality > 100:
         raise ValueError(f"jpeg_quality must be from 1 to 100, got {jpeg_quality}")
     schema = df.schema()
     columns = out_columns(chosen_modalities(modalities, schema, key=key), suffixes or {}, schema)
     options = storage_options(io_config)
     of_target = options if isinstance(options, StorageOptions) else options_of(options, THE_REST)
-    target = WriteTarget.at(os.fspath(path), of_target)
+    target = WriteTarget.at(text, of_target)
     policy = OutPolicy(
         max_shard_bytes=max_shard_bytes,
         max_shard_samples=max_shard_samples,
@@ -198,20 +220,11 @@ def _default_rows(columns: Sequence[OutColumn]) -> int | None:
     return None if is_large else _ROWS
 
 
-def _check_arguments(
-    mode: str,
-    max_shard_bytes: int,
-    max_shard_samples: int | None,
-    part_size: int,
-    batch_size: int | None,
-) -> None:
-    if mode not in get_args(Mode):
-        raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}")
-    for name, value in (
-        ("max_shard_bytes", max_shard_bytes),
-        ("max_shard_samples", max_shard_samples),
-        ("part_size", part_size),
-        ("batch_size", batch_size),
-    ):
-        if value is not None and value < 1:
+def _check_counts(**counts: object) -> None:
+    for name, value in counts.items():
+        if value is None and name in _OPTIONAL:
+            continue
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise TypeError(f"{name} must be an int, got {value!r}")
+        if int(value) < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")

@@ -12,6 +12,7 @@ from daft.schema import Schema
 
 from daft_twinwds.query.json_types import MAX_DEPTH
 from daft_twinwds.query.schema import CAPTION, KEY, URL, kind_of, media_of, suffixes_of
+from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.modalities import requested_columns
 
 __all__ = ["SUFFIX", "Form", "OutColumn", "chosen_modalities", "out_columns"]
@@ -71,6 +72,8 @@ def chosen_modalities(
             raise ValueError(f"no column beside {sorted(left_out)} is there to be written")
     elif isinstance(modalities, str):
         raise TypeError(f"modalities must be a list or a mapping, got the string {modalities!r}")
+    elif not isinstance(modalities, Sequence | Mapping):
+        raise TypeError(f"modalities must be a list or a mapping, got {modalities!r}")
     chosen = (
         dict(modalities) if isinstance(modalities, Mapping) else {name: name for name in modalities}
     )
@@ -79,6 +82,8 @@ def chosen_modalities(
             raise ValueError(f"modalities: no column {name!r}; the columns are {list(dtypes)}")
     folders = list(chosen.values())
     requested_columns(folders)
+    for name, folder in chosen.items():
+        _check_folder(name, folder)
     _check_apart(folders)
     return chosen
 
@@ -94,8 +99,11 @@ def out_columns(
         schema: Of the DataFrame.
 
     Raises:
+        TypeError: ``suffixes`` is no mapping.
         ValueError: A type cannot be written, or not with that suffix.
     """
+    if not isinstance(suffixes, Mapping):
+        raise TypeError(f"suffixes must be a mapping of column to suffix, got {suffixes!r}")
     given: dict[str, str] = {}
     for name, suffix in suffixes.items():
         if name not in chosen:
@@ -159,8 +167,8 @@ def _form_of(name: str, dtype: daft.DataType) -> Form:
         return "json"
     raise ValueError(
         f"{name}: a column of {dtype} cannot be written so that reading gives it back; expected "
-        "files, bytes, strings, numbers, booleans, pictures, tensors, and lists and structs of "
-        "strings, numbers and booleans; cast it, or leave it out by modalities="
+        "files, bytes, strings, numbers, booleans, pictures, tensors, and lists and structs (with "
+        "fields) of strings, numbers and booleans; cast it, or leave it out by modalities="
     )
 
 
@@ -179,7 +187,8 @@ def _is_json(dtype: daft.DataType, levels: int) -> bool:
     if not levels:
         return False
     if dtype.is_struct():
-        return all(_is_json(field, levels - 1) for field in dtype.fields.values())
+        fields = dtype.fields.values()
+        return bool(fields) and all(_is_json(field, levels - 1) for field in fields)
     if dtype.is_list() or dtype.is_fixed_size_list() or dtype.is_embedding():
         return _is_json(dtype.dtype, levels - 1)
     is_float = dtype.is_float16() or dtype.is_float32() or dtype.is_float64()
@@ -197,6 +206,14 @@ def _info_columns(dtypes: Mapping[str, daft.DataType]) -> set[str]:
         if dtype == picture and infos <= dtypes.keys():
             found |= infos
     return found
+
+
+def _check_folder(name: str, folder: str) -> None:
+    if folder.partition("/")[0].casefold() == MANIFEST_NAME:
+        raise ValueError(
+            f"{name}: cannot be written into the folder {folder!r}, as {MANIFEST_NAME} is the "
+            f"manifest; expected another folder; give one by modalities={{{name!r}: ...}}"
+        )
 
 
 def _check_apart(folders: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from daft_twinwds.errors import SchemaError
 from daft_twinwds.query.json_types import INT64, load_json
 from daft_twinwds.query.sink_columns import OutColumn
-from daft_twinwds.query.sink_suffix import HEAD, suffix_of_bytes
+from daft_twinwds.query.sink_suffix import BYTES, HEAD, suffix_of_bytes
 from daft_twinwds.query.text import MAX_TEXT_BYTES
 
 __all__ = ["Payload", "Payloads", "ValuePayloads"]
@@ -87,7 +87,7 @@ class ValuePayloads:
     def _encoded(self, value: Any) -> tuple[str, bytes]:
         column = self._column
         if column.form == "bytes":
-            return column.suffix or suffix_of_bytes(value[:HEAD]) or "bin", value
+            return column.suffix or suffix_of_bytes(value[:HEAD]) or BYTES, value
         suffix = column.suffix
         assert suffix is not None
         if column.form == "text":

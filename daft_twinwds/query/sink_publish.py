@@ -12,10 +12,11 @@ from daft_twinwds.errors import AlignmentError, LayoutError, SchemaError
 from daft_twinwds.query.schema import kind_of
 from daft_twinwds.query.sink_columns import OutColumn
 from daft_twinwds.query.sink_shards import DIGEST, StagedShard, digest_of
+from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.manifest import MANIFEST_NAME, Manifest
 from daft_twinwds.shards.samples import Samples, read_samples
 from daft_twinwds.shards.storage import open_file
-from daft_twinwds.shards.urls import join
+from daft_twinwds.shards.urls import is_url, join
 from daft_twinwds.shards.write_target import WriteTarget
 
 __all__ = ["Mode", "check_target", "publish", "shard_table", "table_type"]
@@ -30,11 +31,15 @@ def check_target(target: WriteTarget, columns: Sequence[OutColumn], mode: Mode) 
     """Refuse a folder that cannot be written to in this mode.
 
     Raises:
-        LayoutError: Something is there that is in the way, or not of the same kind.
+        LayoutError: Something is there that is in the way, or not of the same kind, or the new
+            folder would lie in a data set.
         StorageError: It cannot be looked at.
     """
     visible = target.visible()
     if not visible:
+        # To ask a bucket would take several requests, and rights to what lies outside.
+        if not is_url(target.path):
+            require_outside(target.path)
         return
     if mode == "error":
         more = f" and {len(visible) - 5} more" if len(visible) > 5 else ""

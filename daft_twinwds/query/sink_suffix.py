@@ -5,7 +5,10 @@ from typing import Final
 
 from daft_twinwds.pictures.image_format import format_of
 
-__all__ = ["HEAD", "suffix_of_bytes"]
+__all__ = ["BYTES", "HEAD", "suffix_of_bytes"]
+
+BYTES: Final = "bin"
+"""Suffix of bytes that tell none."""
 
 HEAD: Final = 4096
 """First bytes that are enough to tell."""

@@ -1,7 +1,6 @@
 """Which leaves a caller's paths and filters mean."""
 
 import logging
-import os
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from daft_twinwds.errors import LayoutError
 from daft_twinwds.shards.folders import FoundLeaves, explain_no_leaf, find_leaves
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.options import StorageOptions
-from daft_twinwds.shards.paths import Match, Place, path_items, resolve
+from daft_twinwds.shards.paths import Match, Place, path_items, require_text, resolve
 from daft_twinwds.shards.trees import Tree
 from daft_twinwds.shards.urls import HTTP, iter_parents, scheme_of, shown
 
@@ -113,7 +112,7 @@ def find_leaf_folders(
                 if not wanted.keeps(root, base=base):
                     unwanted.append(root)
                     continue
-                _require_text(root)
+                require_text(root)
                 leaf = LeafFolder(
                     place=replace(place, path=root),
                     below=_below(root, base),
@@ -197,17 +196,6 @@ def _ratio_folder(text: str) -> str:
             f"an aspect ratio must be two whole numbers such as '16,9' or '16:9', got {text!r}"
         )
     return f"aspect_ratio_{ratio[1]}_{ratio[2]}"
-
-
-def _require_text(root: str) -> None:
-    """Refuse a folder that neither a column of text nor a manifest could name."""
-    try:
-        root.encode()
-    except UnicodeEncodeError as error:
-        raise LayoutError(
-            f"{os.fsencode(root)!r}: the folder's path is not UTF-8; expected one that is text, as "
-            "__url__ and references to its files are; rename it, or reach it through a link"
-        ) from error
 
 
 def _reached_twice(leaf: LeafFolder, first_way: str, way: str) -> LayoutError:

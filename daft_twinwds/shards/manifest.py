@@ -101,14 +101,14 @@ def read_manifest(
     )
 
 
-def load_content(path: str, options: StorageOptions = ENVIRONMENT) -> tuple[str, dict[str, Any]]:
-    """Return a manifest's path, as messages show it, and its keys as they are, unchecked.
+def load_content(path: str) -> tuple[str, dict[str, Any]]:
+    """Return a local manifest's path, as messages show it, and its keys as they are, unchecked.
 
     Raises:
         LayoutError: It is too large, or no JSON object.
         StorageError: It cannot be opened or read.
     """
-    path, data = _read(path, options)
+    path, data = _read(path, ENVIRONMENT)
     return path, parse_object(data, path)
 
 

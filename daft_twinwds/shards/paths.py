@@ -18,7 +18,15 @@ from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.trees import LocalTree, Tree, walk
 from daft_twinwds.shards.urls import HTTP, Url, is_url, iter_parents, local_path, scheme_of
 
-__all__ = ["Match", "Place", "path_items", "resolve"]
+__all__ = [
+    "Match",
+    "Place",
+    "absolute_path",
+    "path_items",
+    "path_text",
+    "require_text",
+    "resolve",
+]
 
 _INNERMOST_BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _WILDCARD: Final = re.compile(r"[*?\[]")
@@ -85,7 +93,7 @@ def path_items(path: object) -> list[str]:
         )
     if not items:
         raise ValueError("path must name at least one dataset, got an empty list")
-    return [_path_text(item) for item in items]
+    return [path_text(item) for item in items]
 
 
 def resolve(place: Place) -> list[Match]:
@@ -136,7 +144,13 @@ def resolve(place: Place) -> list[Match]:
     return [Match(path=match, base=base, is_pattern=True) for match in found]
 
 
-def _path_text(item: object) -> str:
+def path_text(item: object) -> str:
+    """Return one path of the caller's as a string.
+
+    Raises:
+        TypeError: It is not a string or path object.
+        ValueError: It is empty, or a URL that was made a path object.
+    """
     if not isinstance(item, str | os.PathLike):
         raise TypeError(f"a path must be a string or a path object, got {type(item).__name__}")
     text = os.fspath(item)
@@ -150,6 +164,32 @@ def _path_text(item: object) -> str:
             "the URL as a string"
         )
     return text
+
+
+def absolute_path(item: str | os.PathLike[str]) -> str:
+    """Return a path, or a pattern, that means the same in every folder; URLs stay as they are.
+
+    Raises:
+        LayoutError: It is below the home folder of nobody.
+        TypeError, ValueError: It is no path.
+    """
+    text = path_text(item)
+    return text if is_url(text) else _absolute(text)
+
+
+def require_text(folder: str) -> None:
+    """Refuse a folder that neither a column of text nor a manifest could name.
+
+    Raises:
+        LayoutError: Its path is not UTF-8.
+    """
+    try:
+        folder.encode()
+    except UnicodeEncodeError as error:
+        raise LayoutError(
+            f"{os.fsencode(folder)!r}: the folder's path is not UTF-8; expected one that is text, "
+            "as __url__ and references to its files are; rename it, or reach it through a link"
+        ) from error
 
 
 def _absolute(item: str) -> str:

@@ -18,8 +18,9 @@ from daft_twinwds.shards.tar_write import Writable
 
 __all__ = ["LOCK", "LocalFolder", "WriteFolder"]
 
-LOCK = "lock"
-"""File of a staging folder that is there as long as what is staged is still wanted."""
+LOCK = ".lock"
+"""File of a staging folder that is there as long as what is staged is still wanted; hidden, as no
+modality beside it is."""
 
 
 _WRITER = ".write.lock"

@@ -22,7 +22,7 @@ from daft_twinwds.shards.manifest import (
 )
 from daft_twinwds.shards.manifest_write import manifest_content
 from daft_twinwds.shards.options import StorageOptions
-from daft_twinwds.shards.paths import Place
+from daft_twinwds.shards.paths import Place, require_text
 from daft_twinwds.shards.storage import read_range
 from daft_twinwds.shards.trees import is_tar
 from daft_twinwds.shards.urls import is_url, join, local_path, scheme_of
@@ -32,7 +32,7 @@ __all__ = ["WriteTarget"]
 
 _STAGING: Final = re.compile(r"\.write-[0-9a-f]{32}")
 _SHARD: Final = re.compile(r"part_(\d{1,12})/(\d{1,12})[^/]*$")
-_JOURNAL: Final = "publish.json"
+_JOURNAL: Final = ".publish.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class WriteTarget:
             options: How it is accessed.
 
         Raises:
+            LayoutError: The path is not UTF-8.
             ValueError: Nothing can be written to such a URL.
         """
         if scheme_of(path) == "file":
@@ -62,6 +63,7 @@ class WriteTarget:
         token = uuid.uuid4().hex
         if not is_url(path):
             place = Place.of(path, options)
+            require_text(place.path)
             return cls(folder=LocalFolder(path=place.path), token=token)
         from daft_twinwds.shards.new_object import WRITABLE
 
@@ -73,6 +75,7 @@ class WriteTarget:
         from daft_twinwds.shards.write_remote import RemoteFolder
 
         place = Place.of(path, options)
+        require_text(place.path)
         return cls(folder=RemoteFolder(path=place.path, options=place.options), token=token)
 
     @property
@@ -196,10 +199,11 @@ class WriteTarget:
         """Remove a staging folder, and of the tars in its journal those in no manifest."""
         journal = f"{staging}/{_JOURNAL}"
         if self.folder.exists(journal):
-            data = read_range(join(self.path, journal), 0, options=self.folder.options)
+            path = join(self.path, journal)
+            data = read_range(path, 0, options=self.folder.options)
             manifest = self.manifest()
             kept = set() if manifest is None else _tars_of(manifest)
-            self.folder.remove(name for name in _names_in(data) if name not in kept)
+            self.folder.remove(name for name in _names_in(data, path) if name not in kept)
         self.folder.drop(staging)
 
 
@@ -208,7 +212,19 @@ def _tars_of(manifest: Manifest) -> set[str]:
     return {f"{modality}/{name}" for modality in manifest.modalities for name in names}
 
 
-def _names_in(journal: bytes) -> list[str]:
+def _names_in(journal: bytes, path: str) -> list[str]:
+    try:
+        names = json.loads(journal)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path) from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _damaged(path)
     # It is ours, yet whatever it holds, nothing outside the folder and no other file goes.
-    names = json.loads(journal)
     return [name for name in names if is_relative_folder(name) and is_tar(name)]
+
+
+def _damaged(path: str) -> LayoutError:
+    return LayoutError(
+        f"{path}: is damaged; expected the list of the tars that a writer which was killed has "
+        f"moved; remove the folder that it lies in, and tars that {MANIFEST_NAME} does not name"
+    )

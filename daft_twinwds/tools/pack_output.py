@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.file_lock import file_lock
+from daft_twinwds.shards.paths import require_text
 from daft_twinwds.tools.pack_plan import PLAN_NAME
 from daft_twinwds.tools.pack_report import REPORT_NAME
 
@@ -35,7 +37,8 @@ def require_unused(output: Path, *, resume: bool) -> None:
     its plan.
 
     Raises:
-        LayoutError: It holds a data set or other files, or is a file.
+        LayoutError: It holds a data set or other files, is a file, or lies in a data set; or its
+            path is not UTF-8.
         StorageError: It cannot be listed.
     """
     try:
@@ -59,6 +62,8 @@ def require_unused(output: Path, *, resume: bool) -> None:
             + (f", or one with a {PLAN_NAME} to resume" if resume else "")
             + "; pack elsewhere"
         )
+    require_text(str(output))
+    require_outside(str(output))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Tables by name: what SQL reads of them, what it opens, and how names come and go."""
 
+import os
 import pickle
 from collections.abc import Iterator
 from inspect import signature
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import daft
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from daft.exceptions import DaftCoreException
 from daft.io import IOConfig, S3Config
@@ -380,7 +383,7 @@ def test_columns_are_written_to_the_folders_that_they_are_read_from(
         ({"include": "x"}, "it has include="),
         ({"sample_keys": "x.parquet"}, "it has sample_keys="),
         ({"path": ["a", "b"]}, "it has several paths"),
-        ({"path": "data/*"}, r"its path 'data/\*' may be a pattern"),
+        ({"path": "data/*"}, r"its path '/.*/data/\*' may be a pattern"),
         ({"modalities": {"image": "/elsewhere"}}, "a modality of it has a root of its own"),
     ],
 )
@@ -397,3 +400,48 @@ def test_what_is_not_one_whole_data_set_is_not_written(
 def test_wrong_options_of_a_write_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"Unsupported option\(s\) for TwinTable\.append.*'mode'"):
         TwinTable("t", tmp_path).append(daft.from_pydict({"__key__": ["x"]}), mode="error")
+
+
+@pytest.mark.parametrize("mode", ["bogus", "error", "Append", None])
+def test_a_mode_that_is_none_overwrites_nothing(root: Path, tmp_path: Path, mode: Any) -> None:
+    rows = TwinTable("s", root).read()
+    table = TwinTable("t", tmp_path / "new")
+    table.write(rows)
+
+    with (
+        attach(table),
+        pytest.raises(ValueError, match="mode must be 'append' or 'overwrite', got"),
+    ):
+        daft.write_table("t", rows.limit(1), mode=mode)
+
+    assert table.read().count_rows() == 12
+
+
+def test_a_relative_path_is_that_of_the_folder_where_the_table_was_made(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "else[1]").mkdir()
+    keys = tmp_path / "keys.parquet"
+    pq.write_table(pa.table({"key": ["id_3", "id_1"]}), keys)
+    monkeypatch.chdir(root.parent)
+    one = TwinTable("one", root.name)
+    several = TwinTable("several", [root.name, Path(root.name) / "nothing"])
+    some = TwinTable("some", root.name, sample_keys=os.path.relpath(keys))
+    monkeypatch.chdir(tmp_path / "else[1]")
+    new = TwinTable("new", "new")
+    new.append(one.read())
+    monkeypatch.chdir("/")
+
+    assert one.read().count_rows() == 12
+    assert set(some.read().to_pydict()["__key__"]) == {"id_1", "id_3"}
+    assert repr(several) == f"TwinTable('several', {str(root)!r}, {str(root / 'nothing')!r})"
+    new.overwrite(one.read().limit(3))
+    assert new.read().count_rows() == 3
+    assert (tmp_path / "else[1]/new/wdinfo.json").is_file()
+
+
+def test_what_is_no_path_makes_no_table() -> None:
+    path: Any
+    for path, kind in (("", ValueError), ([], ValueError), (b"x", TypeError), ({}, TypeError)):
+        with pytest.raises(kind, match="path must"):
+            TwinTable("t", path)

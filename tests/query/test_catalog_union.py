@@ -207,6 +207,16 @@ def test_wrong_arguments_of_a_union_are_refused(
         TwinUnion(**{"name": "all", "sources": [TwinTable("a", "x")], **arguments})
 
 
+def test_a_mode_that_is_none_is_refused_before_a_union_s_writing_is() -> None:
+    union: Any = TwinUnion("everything", [TwinTable("a", "x")])
+    df = daft.from_pydict({"__key__": ["x"]})
+
+    with pytest.raises(ValueError, match="table 'everything': mode must be 'append' or 'overwrit"):
+        union.write(df, "bogus")
+    with pytest.raises(NotImplementedError, match="cannot be written"):
+        union.write(df, "append")
+
+
 @pytest.mark.parametrize("method", ["append", "overwrite"])
 def test_a_union_cannot_be_written(method: str) -> None:
     union = TwinUnion("everything", [TwinTable("a", "x")])

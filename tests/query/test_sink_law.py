@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daft_twinwds import read_twin_webdataset
+from daft_twinwds.query.infer import SAMPLED_SHARDS
 from daft_twinwds.query.sink import write_twin_webdataset
 from daft_twinwds.shards.manifest import read_manifest
 from daft_twinwds.shards.samples import split_name
@@ -65,7 +66,9 @@ def can_be_key(name: str) -> bool:
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    keys = draw(st.lists(NAMES.filter(can_be_key), min_size=1, max_size=12, unique=True))
+    # Each row may get a shard to itself, and types are told from so many.
+    most = SAMPLED_SHARDS
+    keys = draw(st.lists(NAMES.filter(can_be_key), min_size=1, max_size=most, unique=True))
     names = draw(st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=4, unique=True))
     columns: dict[str, pa.Array] = {"__key__": pa.array(keys, pa.large_string())}
     for name in names:

@@ -12,12 +12,13 @@ from daft.io import IOConfig, S3Config
 from daft_twinwds import read_twin_webdataset
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.query.sink import write_twin_webdataset
+from daft_twinwds.query.sink_files import PIECE
 from daft_twinwds.shards import write_remote
 from daft_twinwds.shards.write_remote import RemoteFolder
 from daft_twinwds.testing import make_twin_dataset
 
 if TYPE_CHECKING:
-    from tests.conftest import S3Server
+    from tests.conftest import RangeServer, S3Server
 
 
 def config_of(server: "S3Server", **changes: Any) -> IOConfig:
@@ -187,6 +188,24 @@ def test_files_without_credentials_are_read_with_those_of_their_column(
     source = read_twin_webdataset(tmp_path / "in").sort("__key__").to_pydict()
     assert read["caption"] == source["caption"]
     assert json.loads((tmp_path / "out/wdinfo.json").read_text())["total_key_count"] == 6
+
+
+def test_a_file_that_is_replaced_while_it_is_copied_is_an_error(
+    range_server: "RangeServer", tmp_path: Path
+) -> None:
+    range_server.files["/a.bin"] = b"a" * (3 * PIECE)
+    whole = [daft.File(f"{range_server.url}/a.bin")]
+    df = daft.from_pydict({"__key__": ["a"], "data": whole})
+    write_twin_webdataset(df, tmp_path / "before")
+    num_requests = len(range_server.requests)
+
+    # Of the three pieces the first is of the old version.
+    range_server.fail("/a.bin", times=num_requests - 2)
+    range_server.fail("/a.bin", replaces=b"b" * (3 * PIECE))
+    with pytest.raises(RuntimeError, match=r"a\.bin: was replaced while it was read"):
+        write_twin_webdataset(df, tmp_path / "after")
+
+    assert not (tmp_path / "after").exists()
 
 
 def test_a_bucket_cannot_be_overwritten_from_itself(s3_server: "S3Server", tmp_path: Path) -> None:

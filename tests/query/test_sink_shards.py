@@ -206,8 +206,20 @@ def test_files_of_an_url_without_a_suffix_are_looked_into(tmp_path: Path) -> Non
 
     write_twin_webdataset(df("picture"), tmp_path / "out")
     assert (tmp_path / "out/x/part_000000/000000.tar").read_bytes().startswith(b"a.gif\0")
-    with pytest.raises(SchemaError, match="tell no suffix"):
-        write_twin_webdataset(df("text"), tmp_path / "other")
+    write_twin_webdataset(df("text"), tmp_path / "other")
+    assert (tmp_path / "other/x/part_000000/000000.tar").read_bytes().startswith(b"a.bin\0")
+
+
+def test_pictures_that_tell_no_suffix_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"some text")
+    file = daft.functions.image_file(daft.lit(str(tmp_path / "text")))
+    df = daft.from_pydict({"__key__": ["a"]}).with_column("x", file)
+
+    with pytest.raises(SchemaError, match=r"tell no suffix; .*pass suffixes=\{'x'"):
+        write_twin_webdataset(df, tmp_path / "out")
+
+    write_twin_webdataset(df, tmp_path / "out", suffixes={"x": "txt"})
+    assert read_twin_webdataset(tmp_path / "out").to_pydict()["x"] == ["some text"]
 
 
 def test_files_are_opened_as_their_own_configuration_says(tmp_path: Path) -> None:

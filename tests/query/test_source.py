@@ -365,6 +365,7 @@ def test_extra_fields_are_refused_or_counted(root: Path) -> None:
         ({"extra_fields": "keep"}, ValueError, "extra_fields must be one of"),
         ({"partition": [0, 4]}, ValueError, r"partition: shard 4 of 4; expected .* \[0, 4\)"),
         ({"partition": [-1]}, ValueError, "partition: shard -1 of 4"),
+        ({"partition": [True]}, TypeError, r"the numbers of shards, got \[True\]"),
         ({"partition": ["0"]}, TypeError, "partition must be a Partition, or the numbers"),
         ({"partition": 3}, TypeError, "partition must be a Partition, or the numbers"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),

@@ -130,7 +130,7 @@ def test_a_journal_removes_nothing_but_tars_in_the_folder(tmp_path: Path) -> Non
     for name in ("notes.txt", "../outside.tar", "image.tar"):
         (out / name).write_text("mine")
     names = ["notes.txt", "../outside.tar", f"{tmp_path}/outside.tar", "image.tar"]
-    (staging / "publish.json").write_text(json.dumps(names))
+    (staging / ".publish.json").write_text(json.dumps(names))
 
     with target_at(out).claimed():
         pass
@@ -146,7 +146,7 @@ def test_a_journal_removes_nothing_but_tars_in_the_folder(tmp_path: Path) -> Non
 def test_a_damaged_journal_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
     staging = tmp_path / f".write-{'0' * 32}"
     staging.mkdir()
-    (staging / "publish.json").write_bytes(content)
+    (staging / ".publish.json").write_bytes(content)
     (tmp_path / "a.tar").write_text("mine")
 
     with (
@@ -155,7 +155,7 @@ def test_a_damaged_journal_is_refused_with_its_path(tmp_path: Path, content: byt
     ):
         pass
 
-    assert names_in(tmp_path) == {"a.tar", f"{staging.name}/publish.json"}
+    assert names_in(tmp_path) == {"a.tar", f"{staging.name}/.publish.json"}
 
 
 def test_hidden_folders_of_others_stay(tmp_path: Path) -> None:
