@@ -26,10 +26,16 @@ from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.shards.urls import is_url, shown
 from daft_twinwds.tools.cluster import run_for_each
 from daft_twinwds.tools.curate_copy import Copy, CopyItem
-from daft_twinwds.tools.curate_doubles import doubles_in, doubles_of
+from daft_twinwds.tools.curate_doubles import Doubles, doubles_in
+from daft_twinwds.tools.curate_dropped import DroppedRows
 from daft_twinwds.tools.curate_look import Duplicates, Look
 from daft_twinwds.tools.curate_place import CurationFolder
-from daft_twinwds.tools.curate_report import DUPLICATE, CurationProgress, CurationReport
+from daft_twinwds.tools.curate_report import (
+    DUPLICATE,
+    FAULTS,
+    CurationProgress,
+    CurationReport,
+)
 from daft_twinwds.tools.curate_source import CurationSource, find_source
 from daft_twinwds.tools.index_place import absolute
 
@@ -37,8 +43,8 @@ __all__ = ["CurationProgress", "CurationReport", "curate"]
 
 PathLike = str | os.PathLike[str]
 
-_VERSION = 1
-"""Of what looks note, the hashes among it; runs of another version are not gone on with."""
+_VERSION = 2
+"""Of what looks note, hashes and thumbnails among it; runs of another version are not gone on with."""
 
 
 def curate(  # noqa: PLR0913  # the public function holds all defaults
@@ -74,7 +80,12 @@ def curate(  # noqa: PLR0913  # the public function holds all defaults
     It runs on threads here, or, after ``daft.set_runner_ray()``, on all nodes of a cluster, which
     must reach the source and the output under the same paths. What travels between nodes are
     references and hashes. Memory is bounded by one picture a thread and, in this process, some
-    bytes a shard and a duplicate.
+    bytes a shard and a duplicate and 200 MB of thumbnails (more where a single hash has more).
+
+    ``output/curate_report.jsonl`` has a line for each row that was dropped for another reason
+    than ``where``, ``min_width`` and ``min_height``, in the order of the data set: its ``key``
+    and ``shard``, the ``reason``, and of duplicates ``kept_key`` and ``kept_shard`` of the row
+    that stays. What the filters drop is only counted, and so is what is no row in the first place.
 
     The work is noted shard by shard in ``output/.curate``: a run that was killed is gone on with
     by the same call. What has changed in the source since is looked at again. The manifest comes
@@ -89,9 +100,10 @@ def curate(  # noqa: PLR0913  # the public function holds all defaults
         min_width: Least width in pixels, as the picture is shown.
         min_height: Least height.
         duplicates: Keep only the first row, in the source's order, of those whose pictures are
-            equal: ``"picture"`` by a hash of what they show, which most copies of another size,
-            format or compression share (`difference_hash`), ``"bytes"`` by every byte. With
-            ``"picture"`` rows whose picture cannot be decoded whole are dropped.
+            equal: ``"picture"`` if they have the hash in common that most copies of another
+            size, format or compression share (`difference_hash`), and look the same shrunk to 16
+            x 16 pixels (`are_close`); ``"bytes"`` by every byte. With ``"picture"`` rows whose
+            picture cannot be decoded whole are dropped.
         picture: Column of the pictures that are measured and compared, if there are several.
         modalities: Folders to copy and look at; all by default. As in `read_twin_webdataset`.
         on_missing: As in `read_twin_webdataset`, without ``"null"``.
@@ -122,8 +134,7 @@ def curate(  # noqa: PLR0913  # the public function holds all defaults
         ("min_height", min_height),
         ("workers", workers),
     ):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        _check_at_least_1(name, value)
     for name, choice, choices in (
         ("duplicates", duplicates, (None, *get_args(Duplicates))),
         ("on_missing", on_missing, ("error", "skip")),
@@ -178,6 +189,15 @@ def curate(  # noqa: PLR0913  # the public function holds all defaults
     return job.report(time.monotonic() - started)
 
 
+def _check_at_least_1(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number of at least 1, or None; got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
 def _folder_of(output: PathLike) -> CurationFolder:
     path = absolute(output)
     if is_url(path):
@@ -208,11 +228,13 @@ class _Curation:
     num_bytes: int = 0
     counts: NDArray[np.int64] = field(init=False)
     """Rows of each shard: first those that may stay, then those that were copied."""
-    doubles: NDArray[np.int64] = field(init=False)
+    with_faults: NDArray[np.bool_] = field(init=False)
+    """Which shards have rows that are dropped for what is wrong with them."""
+    doubles: Doubles = field(default_factory=Doubles.none)
 
     def __post_init__(self) -> None:
         self.counts = np.zeros(len(self.source.dataset), np.int64)
-        self.doubles = np.empty(0, np.int64)
+        self.with_faults = np.zeros(len(self.source.dataset), np.bool_)
         self.left_out.update(self.source.dataset.skipped)
 
     def facts(self) -> dict[str, object]:
@@ -245,9 +267,10 @@ class _Curation:
             self.left_out.update(outcome.left_out)
             self.looks_taken_over += outcome.is_taken_over
             self.counts[outcome.number] = outcome.num_staying
+            self.with_faults[outcome.number] = not FAULTS.isdisjoint(outcome.dropped)
             self.progress(CurationProgress(stage="look", done=done, total=total))
         if self.duplicates is not None and self.counts.any():
-            self.doubles = doubles_in(self.folder)
+            self.doubles = doubles_in(self.folder, self.duplicates)
             self.dropped[DUPLICATE] += len(self.doubles)
 
     def copy(self) -> None:
@@ -268,7 +291,17 @@ class _Curation:
             )
 
     def publish(self) -> None:
-        """Write the manifests."""
+        """Write which rows were dropped, and then the manifests."""
+        dropped = DroppedRows(
+            folder=self.folder,
+            doubles=self.doubles,
+            with_faults=np.flatnonzero(self.with_faults),
+        )
+        dropped.write(
+            f"{prefix}{name}"
+            for leaf, prefix in zip(self.source.dataset.leaves, self.source.prefixes(), strict=True)
+            for name in leaf.names.to_pylist()
+        )
         folders = list(self.source.folders().values())
         start = 0
         for leaf, prefix in zip(self.source.dataset.leaves, self.source.prefixes(), strict=True):
@@ -310,7 +343,7 @@ class _Curation:
         number = 0
         for leaf, prefix in zip(self.source.dataset.leaves, self.source.prefixes(), strict=True):
             for index in range(len(leaf.names)):
-                doubles = doubles_of(self.doubles, number)
+                doubles = self.doubles.of(number).places
                 yield CopyItem(
                     number=number, shard=leaf.shard(index), prefix=prefix, doubles=doubles
                 )

@@ -19,7 +19,7 @@ from daft_twinwds.query.sink_files import PIECE
 from daft_twinwds.shards.dataset import Shard
 from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar_write import TarWriter
-from daft_twinwds.tools.curate_look import PLACE, ShardLook, read_look, require_unchanged
+from daft_twinwds.tools.curate_look import PLACE, ShardLook, require_unchanged, required_look
 from daft_twinwds.tools.curate_place import CurationFolder
 
 __all__ = ["Copy", "CopyItem", "CopyOutcome"]
@@ -62,12 +62,7 @@ class Copy:
         Raises:
             StorageError: Something cannot be read or written, or has changed.
         """
-        look = read_look(self.folder, item.number)
-        if look is None:
-            raise StorageError(
-                f"{self.folder.look(item.number)}: not found; expected what the look at a shard "
-                "has noted, on a folder that all nodes share; check the mount"
-            )
+        look = required_look(self.folder, item.number)
         rows = look.rows
         if len(item.doubles):
             is_double = pc.is_in(rows.column(PLACE), value_set=pa.array(item.doubles, pa.int64()))

@@ -5,10 +5,10 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,23 @@ from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar_state import TarState, settled_state_of
 from daft_twinwds.shards.tar_write import name_fault
 from daft_twinwds.tools.curate_place import CurationFolder
-from daft_twinwds.tools.curate_report import TOO_SMALL, UNDECODABLE, UNFIT_NAME, WHERE
-from daft_twinwds.tools.picture_hash import difference_hash
+from daft_twinwds.tools.curate_report import FAULTS, TOO_SMALL, UNDECODABLE, UNFIT_NAME, WHERE
+from daft_twinwds.tools.picture_hash import difference_hash, thumbnail
 
-__all__ = ["HASH", "PLACE", "Duplicates", "Look", "LookOutcome", "ShardLook", "read_look"]
+__all__ = [
+    "HASH",
+    "PLACE",
+    "ROWS",
+    "THUMBNAIL",
+    "Duplicates",
+    "Gone",
+    "Look",
+    "LookOutcome",
+    "ShardLook",
+    "read_look",
+    "require_unchanged",
+    "required_look",
+]
 
 logger = logging.getLogger("daft_twinwds")
 
@@ -40,6 +53,7 @@ Duplicates = Literal["picture", "bytes"]
 """What makes two pictures the same: what they show, or every byte."""
 
 HASH: Final = "hash"
+THUMBNAIL: Final = "thumbnail"
 PLACE: Final = "place"
 """`place_of` a row: a number that is unique in the data set, and grows in its order."""
 ROWS: Final = 1 << 32
@@ -47,10 +61,6 @@ ROWS: Final = 1 << 32
 
 _UNREADABLE: Final = "sample that could not be read"
 _NOTES: Final = b"daft_twinwds.look"
-_HASHES: Final[Mapping[Duplicates, Callable[[bytes], str]]] = {
-    "picture": difference_hash,
-    "bytes": lambda data: hashlib.sha256(data).hexdigest(),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +80,15 @@ class LookOutcome:
     """Whether an earlier run had looked."""
 
 
+class Gone(NamedTuple):
+    """A row that is dropped for what is wrong with it."""
+
+    place: int
+    """Its `PLACE`."""
+    key: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLook:
     """What a look at a shard has noted."""
@@ -78,8 +97,11 @@ class ShardLook:
     states: Mapping[str, TarState]
     """Column -> version of its tar that was looked at."""
     rows: pa.Table
-    """Those that may stay, in order: `PLACE`, `HASH`, and `name`, `position` and `size` of the
-    member in each modality, numbered as these are."""
+    """Those that may stay, in order: `PLACE`, `KEY`, `HASH`, `THUMBNAIL` if what they show is
+    compared, and `name`, `position` and `size` of the member in each modality, numbered as these
+    are."""
+    gone: tuple[Gone, ...]
+    """Rows with a fault, in order."""
 
 
 def read_look(folder: CurationFolder, number: int) -> ShardLook | None:
@@ -106,7 +128,23 @@ def read_look(folder: CurationFolder, number: int) -> ShardLook | None:
         outcome=LookOutcome(**notes["outcome"]),
         states={column: TarState(**state) for column, state in notes["states"].items()},
         rows=rows,
+        gone=tuple(Gone(*gone) for gone in notes["gone"]),
     )
+
+
+def required_look(folder: CurationFolder, number: int) -> ShardLook:
+    """Return what has been noted of a shard that was looked at.
+
+    Raises:
+        StorageError: It is gone, or may not be read.
+    """
+    look = read_look(folder, number)
+    if look is None:
+        raise StorageError(
+            f"{folder.look(number)}: not found; expected what the look at a shard has noted, on a "
+            "folder that all nodes share; check the mount and curate again"
+        )
+    return look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +188,11 @@ class Look:
         notes = {
             "outcome": asdict(look.outcome),
             "states": {column: asdict(state) for column, state in look.states.items()},
+            "gone": look.gone,
         }
         buffer = io.BytesIO()
-        pq.write_table(look.rows.replace_schema_metadata({_NOTES: json.dumps(notes)}), buffer)
+        rows = look.rows.replace_schema_metadata({_NOTES: json.dumps(notes)})
+        pq.write_table(rows, buffer, compression="zstd")
         self.folder.put(self.folder.look(look.outcome.number), buffer.getvalue())
 
 
@@ -187,6 +227,7 @@ class _Looking:
     shard: Shard
     dropped: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    gone: list[Gone] = field(default_factory=list)
 
     def run(self, states: Mapping[str, TarState]) -> ShardLook:
         passing = list(self._passing())
@@ -204,7 +245,7 @@ class _Looking:
                 self._count_left_out(members, num_rows)
                 rows = self._rows(passing, members)
             else:
-                rows = _table([], [], {column.name: ([], [], []) for column in scan.columns})
+                rows = self._table({}, {column.name: ([], [], []) for column in scan.columns})
         return ShardLook(
             outcome=LookOutcome(
                 number=self.number,
@@ -215,6 +256,7 @@ class _Looking:
             ),
             states=states,
             rows=rows,
+            gone=tuple(sorted(self.gone)),
         )
 
     def _passing(self) -> Iterator[tuple[Any, ...]]:
@@ -234,7 +276,7 @@ class _Looking:
 
     def _rows(self, passing: Sequence[tuple[Any, ...]], members: "_Members") -> pa.Table:
         row_of = {key: row for row, key in enumerate(members.alignment.keys)}
-        hashes: dict[int, str] = {}
+        staying: dict[int, _Staying] = {}
         for key, *sizes in passing:
             row = row_of.get(key)
             if row is None:
@@ -242,20 +284,24 @@ class _Looking:
                     f"{self.shard.url}: {key!r} is gone, which was there a moment ago; expected "
                     "tars that stay as they are; curate again"
                 )
-            fault, found = self._judge(key, sizes, row, members)
-            if fault is None:
-                hashes[row] = found
-            else:
-                self.dropped[fault] += 1
-        rows = sorted(hashes)
+            found = self._judge(key, sizes, row, members)
+            if isinstance(found, _Staying):
+                staying[row] = found
+                continue
+            self.dropped[found] += 1
+            if found in FAULTS:
+                self.gone.append(Gone(self._place(row), key, found))
+        rows = sorted(staying)
         taken = {column: members.at(column, rows) for column in members.samples}
-        places = [self.number * ROWS + row for row in rows]
-        return _table(places, [hashes[row] for row in rows], taken)
+        return self._table({self._place(row): staying[row] for row in rows}, taken)
+
+    def _place(self, row: int) -> int:
+        return self.number * ROWS + row
 
     def _judge(
         self, key: str, sizes: Sequence[int | None], row: int, members: "_Members"
-    ) -> tuple[str | None, str]:
-        """Return why a row is dropped, or None and its hash."""
+    ) -> "str | _Staying":
+        """Return why a row is dropped, or what is noted of it."""
         for column in members.samples:
             name = members.name(column, row)
             fault = name_fault(name)
@@ -268,20 +314,50 @@ class _Looking:
             if self.look.scan.policy.on_error == "raise":
                 raise AlignmentError(message)
             logger.warning("%s", message)
-            return UNFIT_NAME, ""
+            return UNFIT_NAME
         for size, (name, least) in zip(sizes, self.look.sizes, strict=True):
             if size is None:
                 logger.warning("%s: %r has no readable %s", self.shard.url, key, name)
-                return UNDECODABLE, ""
+                return UNDECODABLE
             if size < least:
-                return TOO_SMALL, ""
+                return TOO_SMALL
         if self.look.duplicates is None or self.look.picture is None:
-            return None, ""
+            return _Staying(key)
+        data = members.read(self.look.picture, row)
+        if self.look.duplicates == "bytes":
+            return _Staying(key, hashlib.sha256(data).hexdigest())
         try:
-            return None, _HASHES[self.look.duplicates](members.read(self.look.picture, row))
+            return _Staying(key, difference_hash(data), thumbnail(data))
         except DecodeError as error:
             logger.warning("%s: %r: %s", self.shard.url, key, error)
-            return UNDECODABLE, ""
+            return UNDECODABLE
+
+    def _table(
+        self,
+        staying: Mapping[int, "_Staying"],
+        members: Mapping[str, tuple[Iterable[str], Iterable[int], Iterable[int]]],
+    ) -> pa.Table:
+        columns = {
+            PLACE: pa.array(staying, pa.int64()),
+            KEY: pa.array([row.key for row in staying.values()], pa.string()),
+            HASH: pa.array([row.hash for row in staying.values()], pa.string()),
+        }
+        if self.look.duplicates == "picture":
+            thumbnails = [row.thumbnail for row in staying.values()]
+            columns[THUMBNAIL] = pa.array(thumbnails, pa.binary())
+        for number, (names, positions, sizes) in enumerate(members.values()):
+            columns[f"name_{number}"] = pa.array(names, pa.string())
+            columns[f"position_{number}"] = pa.array(positions, pa.int64())
+            columns[f"size_{number}"] = pa.array(sizes, pa.int64())
+        return pa.table(columns)
+
+
+class _Staying(NamedTuple):
+    """A row that may stay."""
+
+    key: str
+    hash: str = ""
+    thumbnail: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,16 +399,3 @@ class _Members:
         places = self.alignment.rows[column][np.asarray(rows, np.int64)]
         names = [samples.names[place] for place in places]
         return names, samples.positions[places], samples.sizes[places]
-
-
-def _table(
-    places: Sequence[int],
-    hashes: Sequence[str],
-    members: Mapping[str, tuple[Iterable[str], Iterable[int], Iterable[int]]],
-) -> pa.Table:
-    columns = {PLACE: pa.array(places, pa.int64()), HASH: pa.array(hashes, pa.string())}
-    for number, (names, positions, sizes) in enumerate(members.values()):
-        columns[f"name_{number}"] = pa.array(names, pa.string())
-        columns[f"position_{number}"] = pa.array(positions, pa.int64())
-        columns[f"size_{number}"] = pa.array(sizes, pa.int64())
-    return pa.table(columns)

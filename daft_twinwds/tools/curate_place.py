@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.new_file import new_file
+from daft_twinwds.shards.paths import require_text
 from daft_twinwds.shards.write_folder import LocalFolder
 
 __all__ = ["CurationFolder"]
@@ -28,6 +30,8 @@ _WORK: Final = ".curate"
 _JOB: Final = "job.json"
 _LOCK: Final = "lock"
 _PER_FOLDER: Final = 1000
+_COLUMNS: Final = "columns"
+"""The one among the arguments that is found in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +90,11 @@ class CurationFolder:
 
         Raises:
             LayoutError: Another run is at work, or has left work that was begun with other
-                arguments, or the folder holds something else.
+                arguments; or the folder holds something else, lies in a data set, or its path is
+                not UTF-8.
             StorageError: It cannot be used.
         """
+        require_text(self.path)
         if self._saved() is None:
             self._require_empty()
         with ExitStack() as stack:
@@ -131,12 +137,27 @@ class CurationFolder:
             content = json.dumps(arguments, indent=2).encode()
             self.put(self._work / _JOB, content)
         elif saved != arguments:
-            others = [name for name in arguments if saved.get(name) != arguments[name]]
-            raise LayoutError(
-                f"{self.path}: holds an unfinished curation with other arguments "
-                f"({', '.join(others) or 'of another version'}); expected the same, to go on with "
-                f"it; give those, write elsewhere, or remove {self.path}"
+            raise self._begun_otherwise(saved, arguments)
+
+    def _begun_otherwise(
+        self, saved: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> LayoutError:
+        others = [name for name in arguments if saved.get(name) != arguments[name]]
+        if others == [_COLUMNS]:
+            changes = list(_changes(saved.get(_COLUMNS), arguments[_COLUMNS]))
+            more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
+            return LayoutError(
+                f"{self.path}: holds an unfinished curation, since whose begin the columns of the "
+                f"source have changed: {', '.join(changes[:5])}{more}; expected the same, to go on "
+                f"with it; write elsewhere, or remove {self.path}; with schema= their types do not "
+                "depend on what the source holds"
             )
+        # What follows from other arguments says nothing on its own.
+        found = ", ".join(name for name in others if name != _COLUMNS) or "of another version"
+        return LayoutError(
+            f"{self.path}: holds an unfinished curation with other arguments ({found}); expected "
+            f"the same, to go on with it; give those, write elsewhere, or remove {self.path}"
+        )
 
     def _saved(self) -> Any:
         """Return the arguments of the run that has left its work here, or None."""
@@ -161,12 +182,30 @@ class CurationFolder:
                 f"{self.path}: {', '.join(visible[:5])}{more} found; expected a new or empty "
                 "folder, or an unfinished curation; write elsewhere"
             )
+        require_outside(self.path)
 
     def _unusable(self, error: OSError) -> StorageError:
         return StorageError(
             f"{self.path}: cannot be written ({error.strerror}); expected a folder that can be "
             "written to and locked; check its permissions and its file system"
         )
+
+
+def _changes(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Yield what differs between the types of columns, or of the fields of structs."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield f"{name} from {_type_text(old)} to {_type_text(new)}"
+        return
+    for field in dict.fromkeys([*old, *new]):
+        inner = f"{name}.{field}" if name else field
+        yield from _changes(old.get(field), new.get(field), inner)
+
+
+def _type_text(found: Any) -> str:
+    if found is None:
+        return "nothing"
+    return "a struct" if isinstance(found, dict) else str(found)
 
 
 def _numbered(number: int, suffix: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 __all__ = [
     "DUPLICATE",
+    "FAULTS",
     "TOO_SMALL",
     "UNDECODABLE",
     "UNFIT_NAME",
@@ -19,6 +20,8 @@ TOO_SMALL: Final = "too small"
 UNDECODABLE: Final = "undecodable"
 UNFIT_NAME: Final = "unfit name"
 DUPLICATE: Final = "duplicate"
+FAULTS: Final = frozenset({UNDECODABLE, UNFIT_NAME})
+"""What is wrong with a row in itself, whatever the filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

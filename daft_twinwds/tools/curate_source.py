@@ -54,6 +54,13 @@ class CurationSource:
             ValueError: There is no such column, or no telling which.
         """
         names = list(dict.fromkeys(info.column for info in self.infos))
+        if not names:
+            found = ", ".join(column.name for column in self.columns)
+            raise ValueError(
+                f"min_width, min_height, duplicates and picture need a column of pictures, and "
+                f"there is none among {found}; expected one to measure and compare; add its folder "
+                "to modalities, or leave these arguments out"
+            )
         if name is None and len(names) == 1:
             return names[0]
         if name is None or name not in names:
@@ -80,12 +87,32 @@ class CurationSource:
         )
 
     def folders(self) -> dict[str, str]:
-        """Return column -> folder in the new data set."""
+        """Return column -> folder in the new data set.
+
+        Raises:
+            ValueError: Two columns would be one folder, or one's name can be no folder.
+        """
         leaf = self.dataset.leaves[0]
-        return {
+        folders = {
             column: column if has_own_root(folder) else folder
             for column, folder in leaf.folders.items()
         }
+        columns: dict[str, str] = {}
+        for column, folder in folders.items():
+            if not is_relative_folder(folder):
+                raise ValueError(
+                    f"modalities: column {column!r} has a root of its own, so that its name is its "
+                    "folder in the new data set; expected a relative path, no part of which begins "
+                    "with '.'; give it another name"
+                )
+            other = columns.setdefault(folder, column)
+            if other != column:
+                raise ValueError(
+                    f"modalities: columns {other!r} and {column!r} would both be the folder "
+                    f"{folder!r} of the new data set; expected a folder each; leave one out, or "
+                    "give one that has a root of its own another name"
+                )
+        return folders
 
     def prefixes(self) -> list[str]:
         """Return where each leaf is in the new data set: empty, or ending with a slash.
@@ -113,7 +140,8 @@ class CurationSource:
             "shards": _digest(part for leaf in self.dataset.leaves for part in _facts(leaf)),
             # Its text leaves out which field of a struct is meant.
             "where": None if self.where is None else _digest([pickle.dumps(self.where)]),
-            "columns": {column.name: str(column.dtype) for column in self.columns},
+            "columns": {column.name: _nested(column.dtype) for column in self.columns},
+            "schema": {c.name: str(c.dtype) for c in self.columns if c.declared},
             "on_missing": self.policy.on_missing,
             "on_error": self.policy.on_error,
             "extra_fields": self.policy.extra_fields,
@@ -184,6 +212,13 @@ def find_source(  # noqa: PLR0913  # what the public function was given
     )
     source.check()
     return source
+
+
+def _nested(dtype: daft.DataType) -> Any:
+    """Return a type as text, of a struct as a mapping of its fields, for JSON."""
+    if dtype.is_struct():
+        return {name: _nested(inner) for name, inner in dtype.fields.items()}
+    return str(dtype)
 
 
 def _facts(leaf: Leaf) -> Iterator[bytes]:

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import daft_twinwds
 from daft_twinwds.errors import AlignmentError, LayoutError, SchemaError, TwinWebDatasetError
 from daft_twinwds.testing import encode_jpeg, make_twin_dataset, write_tar
 from daft_twinwds.tools.curate import CurationProgress, curate
 from daft_twinwds.tools.index import build_index
+from daft_twinwds.tools.picture_hash import difference_hash
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
@@ -47,6 +48,14 @@ def members(path: Path) -> list[tuple[str, bytes]]:
 def keys(root: Path) -> list[str]:
     rows: list[str] = daft_twinwds.read_twin_webdataset(root).to_pydict()["__key__"]
     return rows
+
+
+def dropped_rows(root: Path) -> list[tuple[Any, ...]]:
+    """The lines of the report: key, shard, reason, and key and shard of what stays instead."""
+    lines = [json.loads(line) for line in (root / "curate_report.jsonl").read_bytes().splitlines()]
+    names = ("key", "shard", "reason", "kept_key", "kept_shard")
+    assert all(tuple(line) == names for line in lines)
+    return [tuple(line.values()) for line in lines]
 
 
 def picture(seed: int, width: int = 64, height: int = 48) -> np.ndarray[Any, Any]:
@@ -98,6 +107,7 @@ def test_without_conditions_all_is_copied(landscapes: Path, tmp_path: Path) -> N
     assert (report.num_shards, report.num_written) == (4, 4)
     copied, given_ = tree(tmp_path / "out"), tree(landscapes)
     assert report.num_bytes == sum(map(len, copied.values())) - len(copied["wdinfo.json"])
+    assert copied.pop("curate_report.jsonl") == b""
     for name in given_:
         if name.endswith(".tar"):
             assert members(tmp_path / "out" / name) == members(landscapes / name)
@@ -193,6 +203,10 @@ def test_rows_are_dropped_for_one_reason_each(tmp_path: Path) -> None:
     assert report.dropped == {"where": 1, "too small": 2, "undecodable": 1, "duplicate": 1}
     assert (report.num_rows, report.num_kept) == (6, 1)
     assert keys(tmp_path / "out") == ["good"]
+    assert dropped_rows(tmp_path / "out") == [
+        ("cut", tar_name(0), "undecodable", None, None),
+        ("equal", tar_name(0), "duplicate", "good", tar_name(0)),
+    ]
 
 
 def test_of_equal_pictures_the_first_in_the_order_of_the_data_set_stays(tmp_path: Path) -> None:
@@ -207,6 +221,11 @@ def test_of_equal_pictures_the_first_in_the_order_of_the_data_set_stays(tmp_path
 
     assert keys(tmp_path / "out") == ["a", "b", "d", "g"]
     assert report.dropped == {"duplicate": 3}
+    assert dropped_rows(tmp_path / "out") == [
+        ("c", tar_name(0), "duplicate", "a", tar_name(0)),
+        ("e", tar_name(2), "duplicate", "b", tar_name(0)),
+        ("f", tar_name(2), "duplicate", "d", tar_name(1)),
+    ]
 
 
 def test_only_hashes_of_what_is_shown_find_copies_in_other_sizes_and_formats(
@@ -224,7 +243,110 @@ def test_only_hashes_of_what_is_shown_find_copies_in_other_sizes_and_formats(
     curate(root, tmp_path / "bytes", duplicates="bytes")
 
     assert keys(tmp_path / "shown") == ["a", "d"]
+    assert [row[0::3] for row in dropped_rows(tmp_path / "shown")] == [("b", "a"), ("c", "a")]
     assert keys(tmp_path / "bytes") == ["a", "b", "c", "d"]
+
+
+def on_white(colour: str, text: str = "") -> bytes:
+    """A large circle."""
+    image = Image.new("RGB", (400, 400), "white")
+    draw = ImageDraw.Draw(image)
+    draw.ellipse((100, 100, 300, 300), fill=colour)
+    draw.text((150, 180), text, fill="white", font_size=30)
+    return encode_jpeg(np.asarray(image), 92)
+
+
+def test_pictures_that_only_have_a_hash_in_common_stay(tmp_path: Path) -> None:
+    pictures = {
+        "red": on_white("#b41414"),
+        "blue": on_white("#1414b4"),
+        "black": on_white("#1e1e1e", "SALE 50%"),
+    }
+    copies = {f"{key} again": data for key, data in reversed(pictures.items())}
+    assert len({difference_hash(data) for data in pictures.values()}) == 1
+    root = write_twins(tmp_path / "in", [pictures, copies])
+
+    curate(root, tmp_path / "out", duplicates="picture")
+
+    assert keys(tmp_path / "out") == ["red", "blue", "black"]
+    # Each goes for its own first, though all have one hash.
+    assert [row[0::3] for row in dropped_rows(tmp_path / "out")] == [
+        ("black again", "black"),
+        ("blue again", "blue"),
+        ("red again", "red"),
+    ]
+
+
+def test_no_scene_of_many_is_taken_for_another(tmp_path: Path) -> None:
+    # Those of id_212 and id_287 have the same hash.
+    root = make_twin_dataset(
+        tmp_path / "in", num_shards=12, samples_per_shard=40, image_size=(480, 270)
+    )
+
+    report = curate(root, tmp_path / "out", duplicates="picture")
+
+    assert (report.num_rows, report.num_kept, report.dropped) == (480, 480, {})
+
+
+def test_each_candidate_is_compared_with_those_that_stay_in_order(tmp_path: Path) -> None:
+    # Steps of one level: the third is too far from the first, and close to the second alone.
+    blocks = np.kron(np.arange(8) % 2 * 100 + 50, np.ones(8)).astype(np.uint8)
+    pictures = {}
+    for place in range(9):
+        pixels = np.broadcast_to(blocks[None, :, None] + np.uint8(place), (64, 64, 3))
+        buffer = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
+        pictures[f"{place}"] = buffer.getvalue()
+    assert len({difference_hash(data) for data in pictures.values()}) == 1
+    root = write_twins(tmp_path / "in", [pictures], suffix="png")
+
+    curate(root, tmp_path / "out", duplicates="picture")
+
+    # Two levels apart are close, three are not.
+    assert keys(tmp_path / "out") == ["0", "3", "6"]
+    assert [row[0::3] for row in dropped_rows(tmp_path / "out")] == [
+        ("1", "0"), ("2", "0"), ("4", "3"), ("5", "3"), ("7", "6"), ("8", "6"),
+    ]  # fmt: skip
+
+
+def test_the_result_does_not_depend_on_how_many_are_compared_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [
+        {f"{quality}_{seed}": jpeg(seed, 160, 96, quality) for seed in seeds}
+        for quality, seeds in ((90, range(6)), (95, range(3, 9)), (97, range(8, -1, -1)))
+    ]
+    root = write_twins(tmp_path / "in", shards)
+    first = curate(root, tmp_path / "out", duplicates="picture")
+    expected = tree(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr("daft_twinwds.tools.curate_doubles._MOST_THUMBNAILS", 3)
+    monkeypatch.setattr("daft_twinwds.tools.curate_dropped._AT_ONCE", 2)
+
+    second = curate(root, tmp_path / "out", duplicates="picture")
+
+    assert tree(tmp_path / "out") == expected
+    assert second.dropped == first.dropped
+    # Hashes do not find all of the twelve.
+    assert first.dropped["duplicate"] > 6
+
+
+def test_a_curated_data_set_is_read_and_curated_as_any_other(tmp_path: Path) -> None:
+    shards = [{"\u2028 \u00e9 1": jpeg(1), "b": jpeg(1)}, {"c": jpeg(1), "d": jpeg(2)}]
+    root = write_twins(tmp_path / "in", shards)
+    curate(root, tmp_path / "out", duplicates="picture")
+    first = "\u2028 \u00e9 1"
+
+    curate(tmp_path / "out", tmp_path / "second", duplicates="picture")
+
+    assert keys(tmp_path / "out") == keys(tmp_path / "second") == [first, "d"]
+    assert dropped_rows(tmp_path / "out") == [
+        ("b", tar_name(0), "duplicate", first, tar_name(0)),
+        ("c", tar_name(1), "duplicate", first, tar_name(0)),
+    ]
+    report = (tmp_path / "out" / "curate_report.jsonl").read_text()
+    assert len(report.splitlines()) == 2
+    assert (tmp_path / "second" / "curate_report.jsonl").read_bytes() == b""
 
 
 def test_a_picture_without_a_readable_header_has_no_size(tmp_path: Path) -> None:
@@ -244,6 +366,7 @@ def test_a_folder_with_signs_of_patterns_is_no_pattern(tmp_path: Path) -> None:
 
     assert sorted(tree(output)) == [
         f"caption/{tar_name(0)}",
+        "curate_report.jsonl",
         f"image/{tar_name(0)}",
         "wdinfo.json",
     ]
@@ -257,7 +380,9 @@ def test_shards_without_a_row_are_left_out(tmp_path: Path) -> None:
     report = curate(root, tmp_path / "out", where="caption.prompt <> 'b'")
 
     assert sorted(tree(tmp_path / "out")) == [
-        *(f"{modality}/{tar_name(n)}" for modality in ("caption", "image") for n in (0, 2)),
+        *(f"caption/{tar_name(n)}" for n in (0, 2)),
+        "curate_report.jsonl",
+        *(f"image/{tar_name(n)}" for n in (0, 2)),
         "wdinfo.json",
     ]
     assert (report.num_shards, report.num_written) == (3, 2)
@@ -284,7 +409,11 @@ def test_leaves_keep_their_folders(tmp_path: Path) -> None:
         f"aspect_ratio_{ratio}/{name}"
         for ratio in ("16_9", "1_1")
         for name in (f"caption/{tar_name(0)}", f"image/{tar_name(0)}", "wdinfo.json")
-    ]
+    ] + ["curate_report.jsonl"]
+    assert dropped_rows(tmp_path / "out") == [
+        ("1_1_1", f"aspect_ratio_1_1/{tar_name(0)}", "duplicate", "16_9_0",
+         f"aspect_ratio_16_9/{tar_name(0)}"),
+    ]  # fmt: skip
     assert report.dropped == {"duplicate": 1}
     assert keys(tmp_path / "out") == ["16_9_0", "16_9_1", "1_1_0"]
 
@@ -295,8 +424,9 @@ def test_only_the_modalities_asked_for_are_copied(landscapes: Path, tmp_path: Pa
     curate(landscapes, tmp_path / "out", modalities=["image"], duplicates="bytes")
     curate(landscapes, tmp_path / "other", modalities=absolute, min_height=50)
 
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"image", "wdinfo.json"}
-    assert {path.name for path in (tmp_path / "other").iterdir()} == {"picture", "wdinfo.json"}
+    files = {"curate_report.jsonl", "wdinfo.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"image", *files}
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {"picture", *files}
 
 
 def test_of_several_columns_of_pictures_one_has_to_be_named(tmp_path: Path) -> None:
@@ -369,6 +499,7 @@ def test_names_that_no_tar_should_have_are_an_error_or_dropped(tmp_path: Path) -
 
     assert keys(tmp_path / "out") == ["a"]
     assert report.dropped == {"unfit name": 1}
+    assert dropped_rows(tmp_path / "out") == [("../../b", tar_name(0), "unfit name", None, None)]
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -422,6 +553,14 @@ def test_progress_tells_of_both_stages(landscapes: Path, tmp_path: Path) -> None
         ({"min_width": 0}, ValueError, "min_width must be at least 1, got 0"),
         ({"min_height": -1}, ValueError, "min_height must be at least 1, got -1"),
         ({"workers": 0}, ValueError, "workers must be at least 1, got 0"),
+        ({"min_width": "5"}, TypeError, "min_width must be a whole number of at least 1, .*'5'"),
+        ({"min_height": 2.5}, TypeError, "min_height must be a whole number .* got 2.5"),
+        ({"workers": True}, TypeError, "workers must be a whole number .* got True"),
+        (
+            {"modalities": ["caption"], "min_width": 3},
+            ValueError,
+            "need a column of pictures, and there is none among caption; .* add its folder",
+        ),
         ({"duplicates": "near"}, ValueError, "duplicates must be one of .*'near'"),
         ({"on_missing": "null"}, ValueError, "on_missing must be one of .*'null'"),
         ({"on_error": "no"}, ValueError, "on_error must be one of"),
@@ -461,6 +600,27 @@ def test_a_folder_in_the_source_is_refused_as_output(landscapes: Path, tmp_path:
             curate(landscapes, output)
 
 
+@pytest.mark.parametrize(
+    ("modalities", "message"),
+    [
+        ({"a": "image", "image": "{other}/image"}, "columns 'a' and 'image' would both be the fo"),
+        ({"a": "image", "b": "image"}, "columns 'a' and 'b' would both be the folder 'image'"),
+        ({"../out": "{other}/image"}, r"column '\.\./out' has a root of its own"),
+        ({"caption": "caption", ".a": "{other}/image"}, r"column '\.a' has a root of its own"),
+    ],
+)
+def test_columns_that_can_have_no_folder_of_their_own_are_refused(
+    landscapes: Path, tmp_path: Path, modalities: dict[str, str], message: str
+) -> None:
+    other = make_twin_dataset(tmp_path / "other", num_shards=4, samples_per_shard=5)
+    modalities = {name: folder.format(other=other) for name, folder in modalities.items()}
+
+    with pytest.raises(ValueError, match=message):
+        curate(landscapes, tmp_path / "new", modalities=modalities)
+
+    assert not (tmp_path / "new").exists()
+
+
 def test_leaves_without_a_folder_in_common_are_refused(landscapes: Path, tmp_path: Path) -> None:
     make_twin_dataset(tmp_path / ".hidden" / "deep", num_shards=1)
 
@@ -484,7 +644,9 @@ def test_a_curated_data_set_is_not_written_again(landscapes: Path, tmp_path: Pat
     curate(landscapes, tmp_path / "out")
     before = tree(tmp_path / "out")
 
-    with pytest.raises(LayoutError, match=r"caption, image, wdinfo.json found"):
+    with pytest.raises(
+        LayoutError, match=r"caption, curate_report.jsonl, image, wdinfo.json found"
+    ):
         curate(landscapes, tmp_path / "out")
 
     assert tree(tmp_path / "out") == before

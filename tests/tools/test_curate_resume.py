@@ -49,7 +49,12 @@ def tree(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return make_twin_dataset(tmp_path / "in", num_shards=SHARDS, samples_per_shard=3)
+    """Of the six shards one is another's copy."""
+    root = make_twin_dataset(tmp_path / "in", num_shards=SHARDS, samples_per_shard=3)
+    for modality in ("image", "caption"):
+        part = root / modality / "part_000000"
+        shutil.copy(part / "000001.tar", part / "000004.tar")
+    return root
 
 
 @pytest.fixture
@@ -90,6 +95,7 @@ def test_a_stopped_run_is_gone_on_with(
     copies: int,
 ) -> None:
     report, whole = expected
+    assert whole["curate_report.jsonl"].count(b'"duplicate"') == report.dropped["duplicate"] > 0
     with pytest.raises(Stopped):
         run(root, output, progress=stop_at(stage, done))
     assert not (output / "wdinfo.json").exists()
@@ -159,6 +165,41 @@ def test_other_arguments_do_not_go_on_with_it(
     assert tree(output) == before
 
 
+def test_columns_that_changed_in_the_source_are_named(root: Path, output: Path) -> None:
+    with pytest.raises(Stopped):
+        run(root, output, progress=stop_at("look", 2))
+    for path in sorted((root / "caption").rglob("*.tar")):
+        with tarfile.open(path) as tar:
+            texts = {info.name: json.load(tar.extractfile(info)) for info in tar}  # type: ignore[arg-type]
+        for text in texts.values():
+            text |= {"source": 3, "size": {"deep": 0.5}}
+            del text["tags"]
+        write_tar(path, [(name, json.dumps(text).encode()) for name, text in texts.items()])
+    before = tree(output)
+
+    with pytest.raises(LayoutError) as caught:
+        run(root, output)
+
+    text = str(caught.value)
+    assert "the columns of the source have changed: " in text
+    assert "caption.source from String to Int64" in text
+    assert "caption.tags from List[String] to nothing" in text
+    assert "caption.size from nothing to a struct" in text
+    assert "other arguments" not in text
+    assert "write elsewhere" in text
+    assert "schema=" in text
+    assert tree(output) == before
+
+
+def test_declared_columns_are_an_argument(root: Path, output: Path) -> None:
+    schema = {"caption": daft.DataType.struct({"score": daft.DataType.float64()})}
+    with pytest.raises(Stopped):
+        run(root, output, extra_fields="ignore", schema=schema, progress=stop_at("look", 2))
+
+    with pytest.raises(LayoutError, match=r"with other arguments \(schema\)"):
+        run(root, output, extra_fields="ignore")
+
+
 def test_other_shards_do_not_go_on_with_it(root: Path, output: Path, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         run(root, output, progress=stop_at("look", 2))
@@ -208,7 +249,7 @@ def test_a_shard_that_changes_between_look_and_copy_is_an_error(root: Path, outp
     report = run(root, output, where=None)
 
     assert report.looks_taken_over == SHARDS - 1
-    assert report.num_kept == SHARDS * 3
+    assert report.num_kept == (SHARDS - 1) * 3
 
 
 @pytest.mark.parametrize("content", [b"", b"no parquet"])
@@ -298,6 +339,26 @@ def test_a_look_that_is_gone_before_the_copy_is_an_error(root: Path, output: Pat
 
     with pytest.raises(StorageError, match=r"000000001.parquet: not found; .* all nodes share"):
         run(root, output, progress=at_the_end_of_looks(look.unlink))
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_look_that_is_gone_before_the_report_is_an_error(
+    root: Path, output: Path, number: int
+) -> None:
+    look = output / f".curate/looks/000000/00000000{number}.parquet"
+
+    def progress(state: CurationProgress) -> None:
+        if (state.stage, state.done) == ("copy", SHARDS):
+            look.unlink()
+
+    with pytest.raises(
+        StorageError, match=rf"00000000{number}.parquet: not found; .* curate again"
+    ):
+        run(root, output, where=None, progress=progress)
+    assert not (output / "curate_report.jsonl").exists()
+    assert not (output / "wdinfo.json").exists()
+    run(root, output, where=None)
+    assert (output / "curate_report.jsonl").read_bytes().count(b"\n") == 3
 
 
 def test_a_look_that_changes_before_the_copy_is_an_error(root: Path, output: Path) -> None:

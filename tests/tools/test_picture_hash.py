@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from daft_twinwds._scenery.painting import paint
+from daft_twinwds._scenery.words import scene_of
 from daft_twinwds.errors import DecodeError
 from daft_twinwds.testing import encode_jpeg
-from daft_twinwds.tools.picture_hash import difference_hash
+from daft_twinwds.tools.picture_hash import (
+    THUMBNAIL_SIZE,
+    are_close,
+    difference_hash,
+    thumbnail,
+)
 
 
 def slopes(rises: Sequence[bool], width: int, height: int) -> Image.Image:
@@ -92,3 +99,52 @@ def test_a_picture_that_was_cut_has_no_hash() -> None:
 
     with pytest.raises(DecodeError, match="expected whole"):
         difference_hash(data[: len(data) // 2])
+
+
+def test_a_thumbnail_is_small_upright_and_over_white() -> None:
+    pixels = np.zeros((32, 64, 4), np.uint8)
+    pixels[:, :32] = (200, 100, 50, 255)
+    exif = Image.Exif()
+    exif[0x0112] = 3
+
+    seen = thumbnail(encoded(Image.fromarray(pixels), "PNG", exif=exif))
+
+    assert len(seen) == THUMBNAIL_SIZE == 768
+    cells = np.frombuffer(seen, np.uint8).reshape(16, 16, 3)
+    assert (cells[:, :7] == 255).all()
+    assert (cells[:, 9:] == (200, 100, 50)).all()
+
+
+def test_thumbnails_are_close_up_to_a_mean_and_a_largest_difference() -> None:
+    one = np.full(THUMBNAIL_SIZE, 100, np.uint8)
+    others = np.tile(one, (6, 1))
+    others[1, 5] = 80
+    others[2, 5] = 121
+    others[3, ::2] += 5
+    others[4] += 3
+    others[5] = 0
+
+    assert are_close(others, one).tolist() == [True, True, False, True, False, False]
+    many = np.repeat(others, 2000, axis=0)
+    assert are_close(many, one).tolist() == [n // 2000 in {0, 1, 3} for n in range(12_000)]
+    assert are_close(others[:0], one).tolist() == []
+
+
+def test_thumbnails_of_copies_are_close_and_of_other_scenes_not() -> None:
+    size = (640, 360)
+    seen = []
+    for number in range(12):
+        image = Image.fromarray(paint(scene_of(0, number), *size))
+        small = image.resize((200, 113), Image.Resampling.BICUBIC)
+        copies = [
+            encoded(image, "PNG"),
+            encoded(image, "JPEG", quality=30),
+            encoded(image, "WEBP", quality=60),
+            encoded(image, "GIF"),
+            encoded(small, "JPEG", quality=80),
+        ]
+        seen += [np.frombuffer(thumbnail(copy), np.uint8) for copy in copies]
+
+    close = np.stack([are_close(np.stack(seen), one) for one in seen])
+
+    assert (close == np.kron(np.eye(12, dtype=bool), np.ones((5, 5), bool))).all()
