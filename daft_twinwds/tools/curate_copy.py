@@ -19,7 +19,8 @@ from daft_twinwds.query.sink_files import PIECE
 from daft_twinwds.shards.dataset import Shard
 from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar_write import TarWriter
-from daft_twinwds.tools.curate_look import PLACE, ShardLook, require_unchanged, required_look
+from daft_twinwds.tools.curate_look import require_unchanged
+from daft_twinwds.tools.curate_notes import PLACE, ShardLook, required_look
 from daft_twinwds.tools.curate_place import CurationFolder
 
 __all__ = ["Copy", "CopyItem", "CopyOutcome"]

@@ -10,7 +10,8 @@ import pyarrow as pa
 from daft import col
 from numpy.typing import NDArray
 
-from daft_twinwds.tools.curate_look import HASH, PLACE, ROWS, THUMBNAIL, Duplicates, required_look
+from daft_twinwds.tools.curate_look import Duplicates
+from daft_twinwds.tools.curate_notes import HASH, PLACE, ROWS, THUMBNAIL, required_look
 from daft_twinwds.tools.curate_place import CurationFolder
 from daft_twinwds.tools.picture_hash import THUMBNAIL_SIZE, are_close
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daft_twinwds.query.schema import KEY
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.tools.curate_doubles import Doubles
-from daft_twinwds.tools.curate_look import PLACE, ROWS, ShardLook, required_look
+from daft_twinwds.tools.curate_notes import PLACE, ROWS, ShardLook, required_look
 from daft_twinwds.tools.curate_place import CurationFolder
 from daft_twinwds.tools.curate_report import DUPLICATE
 

@@ -1,18 +1,15 @@
 """Looks at the rows of one shard: which may stay, what they are compared by, where they are."""
 
 import hashlib
-import io
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from daft_twinwds.errors import AlignmentError, DecodeError, StorageError
@@ -28,123 +25,29 @@ from daft_twinwds.shards.samples import Samples, read_samples
 from daft_twinwds.shards.storage import File
 from daft_twinwds.shards.tar_state import TarState, settled_state_of
 from daft_twinwds.shards.tar_write import name_fault
+from daft_twinwds.tools.curate_notes import (
+    HASH,
+    PLACE,
+    ROWS,
+    THUMBNAIL,
+    Gone,
+    LookOutcome,
+    ShardLook,
+    read_look,
+    write_look,
+)
 from daft_twinwds.tools.curate_place import CurationFolder
 from daft_twinwds.tools.curate_report import FAULTS, TOO_SMALL, UNDECODABLE, UNFIT_NAME, WHERE
 from daft_twinwds.tools.picture_hash import difference_hash, thumbnail
 
-__all__ = [
-    "HASH",
-    "PLACE",
-    "ROWS",
-    "THUMBNAIL",
-    "Duplicates",
-    "Gone",
-    "Look",
-    "LookOutcome",
-    "ShardLook",
-    "read_look",
-    "require_unchanged",
-    "required_look",
-]
+__all__ = ["Duplicates", "Look", "require_unchanged"]
 
 logger = logging.getLogger("daft_twinwds")
 
 Duplicates = Literal["picture", "bytes"]
 """What makes two pictures the same: what they show, or every byte."""
 
-HASH: Final = "hash"
-THUMBNAIL: Final = "thumbnail"
-PLACE: Final = "place"
-"""`place_of` a row: a number that is unique in the data set, and grows in its order."""
-ROWS: Final = 1 << 32
-"""More rows than a shard has."""
-
 _UNREADABLE: Final = "sample that could not be read"
-_NOTES: Final = b"daft_twinwds.look"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookOutcome:
-    """What is to be said of a shard; plain values, so that it travels."""
-
-    number: int
-    """Of the shard in the data set."""
-    num_rows: int
-    num_staying: int
-    """Rows that may stay, before they are compared with those of other shards."""
-    dropped: Mapping[str, int]
-    """Reason -> rows."""
-    left_out: Mapping[str, int]
-    """Reason -> what became no row."""
-    is_taken_over: bool = False
-    """Whether an earlier run had looked."""
-
-
-class Gone(NamedTuple):
-    """A row that is dropped for what is wrong with it."""
-
-    place: int
-    """Its `PLACE`."""
-    key: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLook:
-    """What a look at a shard has noted."""
-
-    outcome: LookOutcome
-    states: Mapping[str, TarState]
-    """Column -> version of its tar that was looked at."""
-    rows: pa.Table
-    """Those that may stay, in order: `PLACE`, `KEY`, `HASH`, `THUMBNAIL` if what they show is
-    compared, and `name`, `position` and `size` of the member in each modality, numbered as these
-    are."""
-    gone: tuple[Gone, ...]
-    """Rows with a fault, in order."""
-
-
-def read_look(folder: CurationFolder, number: int) -> ShardLook | None:
-    """Return what has been noted of a shard, None if nothing has or it is damaged.
-
-    Raises:
-        StorageError: It may not be read.
-    """
-    path = folder.look(number)
-    try:
-        rows = pq.read_table(pa.BufferReader(path.read_bytes()))
-        notes = json.loads(rows.schema.metadata[_NOTES])
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be read ({error.strerror}); expected what a look has written; check "
-            "its permissions"
-        ) from error
-    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        logger.warning("%s: damaged (%s); the shard is looked at again", path, error)
-        return None
-    return ShardLook(
-        outcome=LookOutcome(**notes["outcome"]),
-        states={column: TarState(**state) for column, state in notes["states"].items()},
-        rows=rows,
-        gone=tuple(Gone(*gone) for gone in notes["gone"]),
-    )
-
-
-def required_look(folder: CurationFolder, number: int) -> ShardLook:
-    """Return what has been noted of a shard that was looked at.
-
-    Raises:
-        StorageError: It is gone, or may not be read.
-    """
-    look = read_look(folder, number)
-    if look is None:
-        raise StorageError(
-            f"{folder.look(number)}: not found; expected what the look at a shard has noted, on a "
-            "folder that all nodes share; check the mount and curate again"
-        )
-    return look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,19 +84,8 @@ class Look:
             return replace(old.outcome, is_taken_over=True)
         look = _Looking(self, number, shard).run(states)
         require_unchanged(shard, states)
-        self._put(look)
+        write_look(self.folder, look)
         return look.outcome
-
-    def _put(self, look: ShardLook) -> None:
-        notes = {
-            "outcome": asdict(look.outcome),
-            "states": {column: asdict(state) for column, state in look.states.items()},
-            "gone": look.gone,
-        }
-        buffer = io.BytesIO()
-        rows = look.rows.replace_schema_metadata({_NOTES: json.dumps(notes)})
-        pq.write_table(rows, buffer, compression="zstd")
-        self.folder.put(self.folder.look(look.outcome.number), buffer.getvalue())
 
 
 def require_unchanged(shard: Shard, states: Mapping[str, TarState]) -> None:
