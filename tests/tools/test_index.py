@@ -110,7 +110,8 @@ def test_a_second_build_reads_and_writes_nothing(root: Path) -> None:
     report = build_index(root)
 
     assert (report.num_read, report.num_written, report.num_rows) == (0, 0, 8)
-    assert index_of(root).stat() == before
+    after = index_of(root).stat()  # its time of access may change
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_only_changed_shards_are_read_again(root: Path) -> None:
