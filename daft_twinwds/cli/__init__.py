@@ -26,7 +26,7 @@ from daft_twinwds.cli.pack import pack_command
 from daft_twinwds.cli.preview import preview_command
 from daft_twinwds.cli.validate import validate_command
 from daft_twinwds.shards.storage import storage_stats
-from daft_twinwds.tools.validate_report import printable
+from daft_twinwds.tools.terminal import printable
 
 __all__ = ["main"]
 

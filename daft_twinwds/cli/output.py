@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daft_twinwds.shards.storage import storage_stats
-from daft_twinwds.tools.validate_report import printable
+from daft_twinwds.tools.terminal import printable
 
 __all__ = ["print_facts", "progress_bar", "stdout_console", "storage_facts"]
 

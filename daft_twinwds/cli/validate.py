@@ -12,12 +12,12 @@ from rich.table import Table
 
 from daft_twinwds.cli.output import progress_bar, stdout_console, storage_facts
 from daft_twinwds.cli.types import PLACE
+from daft_twinwds.tools.terminal import printable
 from daft_twinwds.tools.validate import validate
 from daft_twinwds.tools.validate_report import (
     WARNINGS,
     ValidateProgress,
     ValidationReport,
-    printable,
 )
 
 __all__ = ["validate_command"]

@@ -9,14 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.arrow_file import ArrowFile
+from daft_twinwds.shards.closing import Closing
 from daft_twinwds.shards.index_footer import read_footer, require_seal
 from daft_twinwds.shards.index_format import (
     TEXT,
@@ -51,7 +52,7 @@ class _Footer:
     summary: PartSummary
 
 
-class IndexFile:
+class IndexFile(Closing):
     """The index of a part folder; it is opened when rows are read. Not thread-safe."""
 
     def __init__(
@@ -65,17 +66,7 @@ class IndexFile:
         self.is_remembered = is_remembered
         """Whether another index may be there by now, as the server was not asked again."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         file, self._file, self._rows = self._file, None, None

@@ -8,10 +8,11 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+
+from typing_extensions import override
 
 from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.closing import Closing
 from daft_twinwds.shards.stats import StorageStats, record
 
 __all__ = ["LocalFile"]
@@ -29,7 +30,7 @@ WHOLE = 1 << 23
 """Files of at most so many bytes, as most tars of captions are, are read in one call."""
 
 
-class LocalFile:
+class LocalFile(Closing):
     """A local file as bytes: ``len(file)``, ``file[start:stop]``, ``file.read_many(...)``.
 
     Slices past the end are shortened, as those of ``bytes`` are; ranges asked for by size are
@@ -63,17 +64,7 @@ class LocalFile:
         """Size in bytes when the file was opened."""
         return self._size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         descriptor, self._descriptor = self._descriptor, -1

@@ -1,11 +1,13 @@
 """A remote object as a file: its size, ranges of it, many ranges at once."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Self
+
+from typing_extensions import override
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.clients import request_pool
+from daft_twinwds.shards.closing import Closing
 from daft_twinwds.shards.fetch import Piece, fetch
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.read_plans import FIRST_READ, PART, join_ranges, next_read, split_range
@@ -22,7 +24,7 @@ MAX_KEPT: Final = 1 << 24
 """Bytes from a file's beginning that are kept, so that texts behind the headers come for free."""
 
 
-class RemoteFile:
+class RemoteFile(Closing):
     """A remote object as bytes: ``len(file)``, ``file[start:stop]``, ``file.read_many(...)``.
 
     Nothing is sent before something is asked for; a range whose size is known costs one request
@@ -59,17 +61,7 @@ class RemoteFile:
         """
         return self._size()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         """Forget what was read; connections are the process's and stay."""
         self._head, self._window = bytearray(), b""

@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from daft_twinwds.tools.terminal import printable
+
 __all__ = [
     "WARNINGS",
     "Fault",
@@ -83,20 +85,6 @@ class Fault:
         if self.key is not None:
             place.append(f"key {self.key!r}")
         return printable(": ".join([*place, self.text]))
-
-
-def printable(text: str) -> str:
-    """Return text that can only be looked at: what commands a terminal is escaped.
-
-    A name may hold any character, and some move the cursor, change colours or turn the direction
-    of writing.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ import daft_twinwds
 from daft_twinwds.errors import TwinWebDatasetError
 from daft_twinwds.testing import encode_jpeg, make_twin_dataset, write_tar
 from daft_twinwds.tools.pack import pack
+from daft_twinwds.tools.terminal import printable
 from daft_twinwds.tools.validate import validate
-from daft_twinwds.tools.validate_report import Fault, Findings, printable
+from daft_twinwds.tools.validate_report import Fault, Findings
 
 JPEG = encode_jpeg(np.zeros((16, 24, 3), np.uint8))
 NUM_MEMBERS = 3
