@@ -86,6 +86,10 @@ class RangeServer:
     """Whether answers have an ETag."""
     sent: int = 0
     """Bytes of bodies sent."""
+    in_flight: int = 0
+    """Requests that wait for an answer."""
+    most_in_flight: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def serve(self, root: Path, below: str = "") -> str:
         """Serve the files of a folder; return their root's URL."""
@@ -126,6 +130,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(403, b"")
 
     def do_GET(self) -> None:
+        state = self.state
+        with state.lock:
+            state.in_flight += 1
+            state.most_in_flight = max(state.most_in_flight, state.in_flight)
+        try:
+            self._get()
+        finally:
+            with state.lock:
+                state.in_flight -= 1
+
+    def _get(self) -> None:
         state, path = self.state, self._note()
         fault = state.always.get(path) or Fault()
         if state.faults.get(path):
