@@ -624,8 +624,8 @@ class RangeHandler(BaseHTTPRequestHandler):
         self.end_headers()
         with path.open("rb") as file:
             file.seek(start)
+            self.server.sent += stop - start  # before its client can go on
             self.wfile.write(file.read(stop - start))
-        self.server.sent += stop - start
 
     def _list(self, query: dict[str, list[str]]) -> None:
         """Answer as S3 does, on one page."""

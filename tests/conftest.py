@@ -85,7 +85,7 @@ class RangeServer:
     has_tags: bool = True
     """Whether answers have an ETag."""
     sent: int = 0
-    """Bytes of bodies sent."""
+    """Bytes of bodies, each piece counted before its client can have it."""
     in_flight: int = 0
     """Requests that wait for an answer."""
     most_in_flight: int = 0
@@ -211,9 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for position in range(start, end, fault.piece):
                 data = _bytes_of(content, position, min(end, position + fault.piece))
+                with self.state.lock:
+                    self.state.sent += len(data)
                 self.wfile.write(data)
                 self.wfile.flush()
-                self.state.sent += len(data)
                 time.sleep(fault.pause)
         except OSError:  # the client has hung up, as it may
             self.close_connection = True

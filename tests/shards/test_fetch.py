@@ -190,25 +190,19 @@ def test_a_server_that_is_not_there_is_told_within_the_tries() -> None:
 
 
 def test_a_server_that_never_answers_ends_in_an_error(server: "RangeServer") -> None:
-    server.fail_always("/x.tar", silence=1)
+    server.fail_always("/x.tar", silence=60)
     options = replace(OPTIONS, read_timeout=0.2, retries=2)
 
-    begin = time.monotonic()
     with pytest.raises(StorageError, match=r"after 3 tries \(no bytes came in time\); .*try again"):
         read(server, options)
 
-    assert time.monotonic() - begin < 3
-
 
 def test_a_trickle_ends_with_the_time_for_one_request(server: "RangeServer") -> None:
-    server.fail_always("/x.tar", pause=0.1, piece=10)
+    server.fail_always("/x.tar", pause=0.1, piece=10)  # hours for all of it
     options = replace(OPTIONS, timeout=0.5, retries=1, min_rate=0)
 
-    begin = time.monotonic()
     with pytest.raises(StorageError, match="after 2 tries"):
         read(server, options)
-
-    assert time.monotonic() - begin < 3
 
 
 def test_small_files_are_read_whole_where_ranges_are_ignored(server: "RangeServer") -> None:
@@ -236,7 +230,8 @@ def test_large_files_are_refused_where_ranges_are_ignored(
     server: "RangeServer", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MAX_WHOLE", len(CONTENT) - 1)
-    server.fail_always("/x.tar", is_whole=True)
+    # So slowly that the client has hung up long before the last piece.
+    server.fail_always("/x.tar", is_whole=True, pause=0.02)
     before = server.sent
 
     with pytest.raises(
@@ -244,7 +239,7 @@ def test_large_files_are_refused_where_ranges_are_ignored(
     ):
         read(server)
 
-    time.sleep(0.1)
+    time.sleep(0.5)  # all of it would have come
     assert len(server.requests) == 2
     assert server.sent - before <= len(CONTENT)
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import pickle
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -550,9 +549,9 @@ def test_requests_of_several_leaves_run_side_by_side(
     url = range_server.serve(tmp_path)
     range_server.latency = 0.2
 
-    begin = time.monotonic()
     dataset = find_dataset([f"{url}/{number}" for number in range(8)])
 
     assert len(dataset) == 8
-    assert time.monotonic() - begin < 8 * 0.2
+    # One after another there would never be more than one.
+    assert range_server.most_in_flight > 1
     assert replace(dataset, skipped={}) == dataset
