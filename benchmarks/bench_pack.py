@@ -1,8 +1,9 @@
 """Packing folders of raw files, against a plain loop over ``tarfile`` that writes the same shards.
 
-The loop does the same work: it pairs the files, measures the pictures by Pillow where classes are asked
-for, and gives each tar its name when it is whole and on the disk. It is told which shard is whose, and
-cannot be resumed. It runs a second time without waiting for the disk, which packing always does.
+The loop does the same work: it pairs the files that are not empty, measures the pictures by Pillow where
+classes are asked for, and gives each tar its name when it is whole and on the disk; its tars are the same
+to the byte, which is checked. It is told which shard is whose, and cannot be resumed. It runs a second
+time without waiting for the disk, which packing always does.
 
 Run: python benchmarks/bench_pack.py [--files 10000] [--shard-sizes 20 500] [--workers 2]
          [--runs 5] [--data FOLDER_OF_A_TWIN_DATA_SET]
@@ -56,7 +57,10 @@ def unpack(data: Path, root: Path) -> None:
 
 def plain_loop(source: Path, plan: Path, output: Path, *, classify: bool, sync: bool) -> None:
     """Pair the files, measure the pictures and write the tars of a plan, as a script would."""
-    stems = [{path.stem for path in (source / modality).iterdir()} for modality in MODALITIES]
+    stems = [
+        {path.stem for path in (source / modality).iterdir() if path.stat().st_size}
+        for modality in MODALITIES
+    ]
     paired = set.intersection(*stems)
     if classify:
         for path in (source / "image").iterdir():
@@ -71,13 +75,19 @@ def plain_loop(source: Path, plan: Path, output: Path, *, classify: bool, sync: 
                 with tarfile.open(fileobj=opened, mode="w", format=tarfile.USTAR_FORMAT) as tar:
                     for name, file, _ in shard.members(modality):
                         assert Path(file).stem in paired
-                        tar.add(source / modality / file, name)
+                        tar.add(source / modality / file, name, filter=anonymous)
                 if sync:
                     opened.flush()
                     os.fsync(opened.fileno())
             part.replace(path)
         counts.append(len(list(shard.members("image"))))
     (output / "wdinfo.json").write_text(json.dumps({"data_list_key_count": counts}))
+
+
+def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.mode, member.mtime, member.uid, member.gid = 0o644, 0, 0, 0
+    member.uname = member.gname = ""
+    return member
 
 
 def ratio_of(path: Path) -> float:
@@ -89,9 +99,18 @@ def ratio_of(path: Path) -> float:
 
 
 def seconds_of(function: Callable[[Path], object], output: Path) -> float:
+    """Return how long it takes to fill a new folder, whose files are emptied afterwards.
+
+    That frees the memory of the page cache for the next run: on virtual machines the first touch
+    of memory can take longer than all else. Deleting the files would free their inodes, too, which
+    makes file systems slow to create new ones.
+    """
     start = time.perf_counter()
     function(output)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    for path in output.rglob("*.tar"):
+        os.truncate(path, 0)
+    return seconds
 
 
 def compare(
@@ -110,19 +129,21 @@ def compare(
             )
         )
 
-    with tempfile.TemporaryDirectory(dir=source.parent) as folder:
-        # New folders each time: file systems take their time over names that have just been freed.
-        outputs = [Path(folder) / str(number) for number in range(3 * runs + 1)]
-        plan = outputs.pop()
-        ours(plan)
-        memory = peak_mb()
-        our_times, their_times, unsynced_times = [], [], []
-        # In turns, as other work on the machine should slow all of them down alike.
-        for _ in range(runs):
-            for times, sync in ((their_times, True), (unsynced_times, False)):
-                loop = partial(plain_loop, source, plan, classify=classify, sync=sync)
-                times.append(seconds_of(loop, outputs.pop()))
-            our_times.append(seconds_of(ours, outputs.pop()))
+    # New folders each time, and none is deleted before the end: see `seconds_of`.
+    folder = source.with_name(f"{shard_size}_{classify}")
+    outputs = [folder / str(number) for number in range(3 * runs + 2)]
+    plan, check = outputs.pop(), outputs.pop()
+    ours(plan)
+    memory = peak_mb()
+    plain_loop(source, plan, check, classify=classify, sync=False)
+    require_same_tars(plan, check)
+    our_times, their_times, unsynced_times = [], [], []
+    # In turns, as other work on the machine should slow all of them down alike.
+    for _ in range(runs):
+        for times, sync in ((their_times, True), (unsynced_times, False)):
+            loop = partial(plain_loop, source, plan, classify=classify, sync=sync)
+            times.append(seconds_of(loop, outputs.pop()))
+        our_times.append(seconds_of(ours, outputs.pop()))
     our_time, their_time, unsynced = min(our_times), min(their_times), min(unsynced_times)
     report = reports[-1]
     print(
@@ -132,6 +153,12 @@ def compare(
         f"{their_time / our_time:.1f} times as fast (at least 3 is asked for); tarfile without "
         f"syncing {unsynced:.2f} s: {unsynced / our_time:.1f} times; peak memory {memory:.0f} MB"
     )
+
+
+def require_same_tars(ours: Path, theirs: Path) -> None:
+    for path in sorted(theirs.rglob("*.tar")):
+        if path.read_bytes() != (ours / path.relative_to(theirs)).read_bytes():
+            raise RuntimeError(f"{path}: not what daft_twinwds has packed")
 
 
 def peak_mb() -> float:

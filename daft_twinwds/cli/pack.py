@@ -30,7 +30,11 @@ __all__ = ["pack_command"]
 @click.option(
     "--max-file-size-mb", default=1024.0, show_default=True, help="Leave out larger files."
 )
-@click.option("--num-workers", type=click.IntRange(min=1), help="Threads. [default: all CPUs]")
+@click.option(
+    "--num-workers",
+    type=click.IntRange(min=1),
+    help="Threads, or processes for many small files. [default: all CPUs]",
+)
 @click.option("--part-size", default=1000, show_default=True, help="Shards per part folder.")
 @click.option(
     "--classify-aspect-ratio/--no-classify-aspect-ratio",

@@ -6,12 +6,14 @@ from typing import BinaryIO, Protocol
 
 from typing_extensions import Buffer, override
 
-__all__ = ["HEAD", "Bytes", "RangeFile", "as_file", "iter_heads"]
+__all__ = ["FIRST", "HEAD", "Begun", "Bytes", "RangeFile", "as_file", "iter_heads"]
 
 HEAD = 1 << 16
-"""Bytes that are asked for first; few headers are longer."""
+"""Bytes that are asked for at once where asking takes its time; few headers are longer."""
+FIRST = 1 << 12
+"""Bytes that are looked at first; most headers are shorter."""
 _GROWTH = 8
-"""How many times as much is asked for where that was not enough."""
+"""How many times as much is looked at where `HEAD` was not enough."""
 
 
 class Bytes(Protocol):
@@ -26,11 +28,30 @@ def iter_heads(data: Bytes) -> Iterator[bytes]:
     if isinstance(data, bytes):
         yield data
         return
-    size = HEAD
+    size = FIRST
     while size < len(data):
         yield data[:size]
-        size *= _GROWTH
+        size = HEAD if size < HEAD else size * _GROWTH
     yield data[:]
+
+
+class Begun:
+    """A part of a file, of which the beginning is in memory."""
+
+    def __init__(self, file: Bytes, position: int, size: int, head: bytes) -> None:
+        self._file = file
+        self._position = position
+        self._size = size
+        self._head = head
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: slice, /) -> bytes:
+        start, stop, _ = index.indices(self._size)
+        if stop <= len(self._head):
+            return self._head[start:stop]
+        return self._file[self._position + start : self._position + stop] if start < stop else b""
 
 
 def as_file(data: Bytes) -> BinaryIO:

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
@@ -27,8 +27,7 @@ _LEAST_BITS = {"RGB": 15, "RGBA": 16, "CMYK": 32, "I;16": 12, "I": 8}
 """Pillow's mode -> fewest bits that an uncompressed pixel of it takes in any format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PictureHeader:
+class PictureHeader(NamedTuple):
     """Size and place of the pixels, before they are decoded."""
 
     format: str
@@ -112,7 +111,7 @@ def check_claims(header: PictureHeader, *, size: int, max_pixels: int) -> None:
 
 
 def _read_jpeg(data: Bytes, name: str) -> PictureHeader:
-    head, lead = b"", jpeg.read_lead(b"")
+    head, lead = b"", jpeg.JpegLead(exif=None, is_huffman=False, is_whole=False)
     for head in iter_heads(data):
         lead = jpeg.read_lead(head)
         if lead.is_whole:

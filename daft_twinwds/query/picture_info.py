@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 import pyarrow as pa
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.pictures.byte_ranges import HEAD
+from daft_twinwds.pictures.byte_ranges import HEAD, Begun, Bytes
 from daft_twinwds.pictures.image_header import PictureHeader, read_header
 from daft_twinwds.shards.storage import File
 
@@ -71,30 +71,11 @@ def iter_headers(
         at = slice(start, start + _AT_ONCE)
         heads = file.read_many(positions[at], [min(size, HEAD) for size in sizes[at]])
         for position, size, head in zip(positions[at], sizes[at], heads, strict=True):
-            yield _header_of(_Member(file, position, size, head))
+            yield _header_of(head if len(head) == size else Begun(file, position, size, head))
 
 
-def _header_of(member: "_Member") -> PictureHeader | DecodeError:
+def _header_of(data: Bytes) -> PictureHeader | DecodeError:
     try:
-        return read_header(member.head if len(member.head) == len(member) else member)
+        return read_header(data)
     except DecodeError as error:
         return error
-
-
-class _Member:
-    """A picture of which the beginning is in memory."""
-
-    def __init__(self, file: File, position: int, size: int, head: bytes) -> None:
-        self.head = head
-        self._file = file
-        self._position = position
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, index: slice, /) -> bytes:
-        start, stop, _ = index.indices(self._size)
-        if stop <= len(self.head):
-            return self.head[start:stop]
-        return self._file[self._position + start : self._position + stop] if start < stop else b""

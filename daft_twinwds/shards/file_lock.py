@@ -3,17 +3,23 @@
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from daft_twinwds.errors import LayoutError
 
 __all__ = ["file_lock"]
 
+_PAUSE: Final = 0.02
+
 
 @contextmanager
-def file_lock(path: Path, *, where: str, doing: str, cure: str) -> Iterator[None]:
+def file_lock(
+    path: Path, *, where: str, doing: str, cure: str, patience: float = 0.0
+) -> Iterator[int]:
     """Hold a file's lock; the file is made if it is not there, and may be removed meanwhile.
 
     Args:
@@ -21,19 +27,28 @@ def file_lock(path: Path, *, where: str, doing: str, cure: str) -> Iterator[None
         where: What is held, for the message.
         doing: What its holder is doing, ``is packing into this folder``.
         cure: What to do about it.
+        patience: Seconds to wait for its holder.
+
+    Yields:
+        The descriptor. A child process that inherits it holds the lock, too.
 
     Raises:
         LayoutError: Another process holds it.
         OSError: The file cannot be made or locked.
     """
-    descriptor = _opened(path, where=where, doing=doing, cure=cure)
+    give_up = time.monotonic() + patience
+    while (descriptor := _held(path)) is None:
+        if time.monotonic() > give_up:
+            raise LayoutError(f"{where}: {_holder(path)} {doing}; expected one at a time; {cure}")
+        time.sleep(_PAUSE)
     try:
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _opened(path: Path, *, where: str, doing: str, cure: str) -> int:
+def _held(path: Path) -> int | None:
+    """Return a descriptor that holds the lock, or None while another process does."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -43,16 +58,19 @@ def _opened(path: Path, *, where: str, doing: str, cure: str) -> int:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return descriptor
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+        except BlockingIOError:
             os.close(descriptor)
-            raise LayoutError(
-                f"{where}: {holder} {doing}; expected one at a time; {cure}"
-            ) from error
+            return None
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(200).decode(errors="replace") or "another process"
+    return "another process"
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -6,8 +6,7 @@ Readers leave hidden names out, so that the half of a killed writer is never tak
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from daft_twinwds.errors import StorageError
@@ -34,31 +33,33 @@ def new_file(path: str) -> Iterator[BinaryIO]:
         ValueError: The path names no file.
     """
     whole = _target(path)
-    part = whole.with_name(f".{whole.name}.tmp")
+    folder, name = os.path.split(whole)
+    part = os.path.join(folder, f".{name}.tmp")
     try:
         try:
             with _opened(part) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(whole)
+            os.replace(part, whole)
         except BaseException:
-            part.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(part)
             raise
     except OSError as error:
         raise _unwritable(path, error) from error
 
 
-def _target(path: str) -> Path:
+def _target(path: str) -> str:
     """Return what is to be replaced: a file, or a name that is free."""
-    whole = Path(path)
-    if whole.name in ("", ".."):
+    whole = path.rstrip("/")
+    if os.path.basename(whole) in ("", ".", ".."):
         raise ValueError(f"a path must end in the name of a file, got {path!r}")
     try:
-        mode = whole.lstat().st_mode
+        mode = os.lstat(whole).st_mode
         if stat.S_ISLNK(mode):
-            whole = Path(os.path.realpath(whole))
-            mode = whole.stat().st_mode
+            whole = os.path.realpath(whole)
+            mode = os.stat(whole).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return whole
     except OSError as error:
@@ -71,13 +72,13 @@ def _target(path: str) -> Path:
     return whole
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: str) -> BinaryIO:
     """Open a file to write; most folders are there already, so that is tried first."""
     try:
-        return path.open("wb", buffering=_BUFFER)
+        return open(path, "wb", buffering=_BUFFER)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb", buffering=_BUFFER)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "wb", buffering=_BUFFER)
 
 
 def sync_folder(path: str) -> None:

@@ -77,7 +77,8 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
         key_prefix: Makes keys ``<key_prefix><stem>``; excludes ``dataset_name``.
         dry_run: Only return what would be written.
         max_file_bytes: Larger files are left out.
-        num_workers: Threads that read, decode and copy; the CPUs of this process by default.
+        num_workers: Threads that read, decode and copy; the CPUs of this process by default. Many
+            small files are copied by as many worker processes, unless it is 1.
         part_size: Shards per ``part_`` folder.
         classify_aspect_ratio: Divide pictures or videos, as they are shown, among folders
             ``aspect_ratio_16_9`` and so on, by the nearest of PiD's classes.
@@ -101,7 +102,7 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
         LayoutError: The input holds no samples, or files that must not be left out; or the output
             holds something else, or another packing writes there.
         ResumeError: What was begun has other flags or another input.
-        StorageError: A file cannot be read or written.
+        StorageError: A file cannot be read or written, or a worker process was killed.
         MissingDependencyError: Videos are to be measured and PyAV is not installed.
         ValueError: An argument is out of its range, or two exclude each other.
     """

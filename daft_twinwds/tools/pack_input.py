@@ -6,11 +6,13 @@ inside the input.
 
 import hashlib
 import os
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Final, NamedTuple
+from sys import intern
+from typing import Any, Final
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.manifest import is_relative_folder
@@ -20,7 +22,7 @@ from daft_twinwds.shards.tar_write import name_fault
 from daft_twinwds.tools.pack_report import LeftOut
 from daft_twinwds.tools.pack_settings import PackSettings
 
-__all__ = ["HIDDEN", "Folder", "InputFile", "list_folders", "readable"]
+__all__ = ["HIDDEN", "Folder", "list_folders", "readable"]
 
 HIDDEN: Final = "hidden"
 """Reason that stands for no loss: such names are nobody's samples."""
@@ -29,23 +31,19 @@ _READERS_OWN: Final = ("part_", "aspect_ratio_", "duration_")
 """Folders that a reader looks through for modalities, so that none can be called so."""
 
 
-class InputFile(NamedTuple):
-    """A file that can be packed; its stem is known from where it stands."""
-
-    suffix: str
-    """As in the file's name, without the dot."""
-    size: int
-    """Bytes."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Folder:
-    """One modality of the input."""
+    """One modality of the input. No file has an object of its own, as they may be millions."""
 
     path: str
     """Absolute folder."""
-    files: dict[str, InputFile] = field(default_factory=dict)
-    """Stem -> file; the stem is its path below the folder without the suffix."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Stem -> which of the files that can be packed it is, in the order found; a stem is the
+    file's path below the folder without the suffix."""
+    suffixes: list[str] = field(default_factory=list)
+    """Of those files, as in their names, without the dot."""
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
+    """Their bytes."""
     left_out: list[LeftOut] = field(default_factory=list)
     """What cannot be packed."""
     fingerprint: dict[str, Any] = field(default_factory=dict)
@@ -210,13 +208,15 @@ class _Listing:
         elif size > settings.max_file_bytes:
             self._leave_out(name, "too large", f"{size} bytes")
         elif stem in files:
-            first = f"{stem}.{files[stem].suffix}"
+            first = f"{stem}.{self._folder.suffixes[files[stem]]}"
             if settings.on_double == "skip":
                 self._leave_out(name, "double", f"of {first}")
             else:
                 self._doubles.append((first, name))
         else:
-            files[stem] = InputFile(name[len(stem) + 1 :], size)
+            files[stem] = len(files)
+            self._folder.suffixes.append(intern(name[len(stem) + 1 :]))
+            self._folder.sizes.append(size)
 
     def _leave_out(self, name: str, reason: str, detail: str = "") -> None:
         shown = readable(name)

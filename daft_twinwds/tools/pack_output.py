@@ -15,6 +15,8 @@ from daft_twinwds.tools.pack_report import REPORT_NAME
 __all__ = ["claimed", "require_apart", "require_unused"]
 
 _LOCK_NAME: Final = ".pack.lock"
+_PATIENCE: Final = 2.0
+"""Seconds in which the workers of a packing that was killed have noticed and ended."""
 
 
 def require_apart(source: Path, output: Path) -> None:
@@ -67,8 +69,11 @@ def require_unused(output: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def claimed(output: Path) -> Iterator[None]:
+def claimed(output: Path) -> Iterator[int]:
     """Hold a folder for one packing; it is made, and goes again if nothing was put into it.
+
+    Yields:
+        The lock's descriptor, which worker processes hold as well.
 
     Raises:
         LayoutError: Another packing holds the folder.
@@ -79,18 +84,19 @@ def claimed(output: Path) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             try:
-                stack.enter_context(
+                lock = stack.enter_context(
                     file_lock(
                         path,
                         where=str(output),
                         doing="is packing into this folder",
                         cure="wait for it, or pack elsewhere",
+                        patience=_PATIENCE,
                     )
                 )
             except OSError as error:
                 raise _unusable(output, error) from error
             try:
-                yield
+                yield lock
             finally:
                 path.unlink()
     finally:

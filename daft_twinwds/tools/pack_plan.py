@@ -12,11 +12,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from daft_twinwds.errors import ResumeError
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.tar_write import tar_size
 from daft_twinwds.tools.pack_report import PackedLeaf
-from daft_twinwds.tools.pack_samples import Sample, groups
+from daft_twinwds.tools.pack_samples import Samples, groups
 from daft_twinwds.tools.pack_settings import PackSettings
 
 __all__ = [
@@ -103,46 +105,32 @@ class ShardPlan:
 
 
 def plan_shards(
-    leaves: Mapping[str, Sequence[Sample]],
-    modalities: Sequence[str],
-    main: str | None,
-    settings: PackSettings,
+    leaves: Mapping[str, Samples], main: str | None, settings: PackSettings
 ) -> Iterator[ShardPlan]:
     """Yield the shards of all leaves, sorted by leaf, numbered from 0 in each.
 
     Args:
         leaves: Folder below the output -> its samples, in their order.
-        modalities: As the files of a sample are ordered.
         main: Modality whose files fill a shard up; None for those of all modalities together.
         settings: How full a shard gets.
     """
     for leaf, samples in sorted(leaves.items()):
-        if main is None:
-            sizes = [sum(file.size for file in sample.files if file) for sample in samples]
-        else:
-            place = modalities.index(main)
-            sizes = [sample.file(place).size for sample in samples]
+        filling = samples.files.values() if main is None else [samples.files[main]]
+        sizes = np.sum([files.sizes for files in filling], axis=0).tolist()
         cuts = groups(sizes, max_count=settings.shard_size, max_size=settings.max_shard_bytes)
         for number, cut in enumerate(cuts):
             part, tar = divmod(number, settings.part_size)
-            chosen = samples[cut.start : cut.stop]
-            columns = dict(
-                zip(modalities, zip(*(sample.files for sample in chosen), strict=True), strict=True)
-            )
             yield ShardPlan(
                 leaf=leaf,
                 name=f"part_{part:06d}/{tar:06d}.tar",
-                keys=[settings.key_prefix + sample.stem for sample in chosen],
+                keys=[settings.key_prefix + samples.stems[place] for place in cut],
                 files={
-                    modality: [
-                        file and f"{sample.stem}.{file.suffix}"
-                        for sample, file in zip(chosen, files, strict=True)
-                    ]
-                    for modality, files in columns.items()
+                    modality: [samples.name(modality, place) for place in cut]
+                    for modality in samples.files
                 },
                 sizes={
-                    modality: [file.size if file else 0 for file in files]
-                    for modality, files in columns.items()
+                    modality: files.sizes[cut.start : cut.stop].tolist()
+                    for modality, files in samples.files.items()
                 },
             )
 

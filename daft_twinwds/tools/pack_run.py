@@ -1,12 +1,12 @@
 """One packing, from the listing of the input to the manifests of the output."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.tools.pack_classify import Classifier
-from daft_twinwds.tools.pack_input import HIDDEN, Folder, list_folders
+from daft_twinwds.tools.pack_input import HIDDEN, list_folders
 from daft_twinwds.tools.pack_output import claimed, require_apart, require_unused
 from daft_twinwds.tools.pack_plan import (
     PLAN_NAME,
@@ -25,7 +25,7 @@ from daft_twinwds.tools.pack_report import (
     read_left_out,
     write_left_out,
 )
-from daft_twinwds.tools.pack_samples import Sample, join, shuffled
+from daft_twinwds.tools.pack_samples import Samples, join, shuffled
 from daft_twinwds.tools.pack_settings import PackSettings, main_modality
 from daft_twinwds.tools.pack_shards import write_shards
 
@@ -67,11 +67,11 @@ class Packing:
         if dry_run:
             prepared = self._prepare(dry_run=True, resume=resume, strict=strict)
             return self._report(prepared, tars_found=0, dry_run=True)
-        with claimed(self.output):
+        with claimed(self.output) as lock:
             # Another packing may have come and gone since the first look.
             require_unused(self.output, resume=resume)
             prepared = self._prepare(dry_run=False, resume=resume, strict=strict)
-            return self._report(prepared, tars_found=self._write(prepared), dry_run=False)
+            return self._report(prepared, tars_found=self._write(prepared, lock), dry_run=False)
 
     def _prepare(self, *, dry_run: bool, resume: bool, strict: bool) -> _Prepared:
         """Take up the plan that is there, or make one and write it down."""
@@ -91,15 +91,15 @@ class Packing:
         samples, incomplete = join(folders, self.settings.optional)
         if self.settings.shuffle:
             samples = shuffled(samples, self.settings.seed)
-        wanted = samples[: self.settings.limit]
+        wanted = samples.take(range(len(samples))[: self.settings.limit])
         head = replace(head, beyond_limit=len(samples) - len(wanted))
-        leaves, unfit = self._leaves_of(wanted, folders, main)
+        leaves, unfit = self._leaves_of(wanted, main)
         left_out = [*strays, *incomplete, *unfit]
         for folder in folders.values():
             left_out += folder.left_out
         left_out.sort(key=lambda item: (item.key, item.modality, item.file))
         self._require_enough(left_out, num_samples=len(wanted) - len(unfit), strict=strict)
-        shards = plan_shards(leaves, list(folders), main, self.settings)
+        shards = plan_shards(leaves, main, self.settings)
         if not dry_run:
             # With the plan the packing is begun; what it left out has to be known by then.
             write_left_out(output, left_out)
@@ -108,14 +108,14 @@ class Packing:
         return _Prepared(head=head, left_out=tuple(left_out), leaves=summary_of(shards))
 
     def _leaves_of(
-        self, samples: Sequence[Sample], folders: Mapping[str, Folder], main: str | None
-    ) -> tuple[dict[str, list[Sample]], list[LeftOut]]:
-        classifier = Classifier(settings=self.settings, folders=folders, main=main)
+        self, samples: Samples, main: str | None
+    ) -> tuple[dict[str, Samples], list[LeftOut]]:
+        classifier = Classifier(settings=self.settings, samples=samples, main=main)
 
         def progress(done: int) -> None:
             self.progress(PackProgress(stage="inspect", done=done, total=len(samples)))
 
-        return classifier.leaves_of(samples, num_workers=self.num_workers, progress=progress)
+        return classifier.leaves(num_workers=self.num_workers, progress=progress)
 
     def _require_enough(
         self, left_out: Sequence[LeftOut], *, num_samples: int, strict: bool
@@ -137,7 +137,9 @@ class Packing:
                 "without it"
             )
 
-    def _write(self, prepared: _Prepared) -> int:
+    def _write(self, prepared: _Prepared, lock: int) -> int:
+        num_files = len(prepared.head.folders) * sum(leaf.num_samples for leaf in prepared.leaves)
+        num_bytes = sum(sum(leaf.num_bytes.values()) for leaf in prepared.leaves)
         total = len(prepared.head.folders) * sum(leaf.num_shards for leaf in prepared.leaves)
 
         def progress(done: int, tar: str | None) -> None:
@@ -148,6 +150,8 @@ class Packing:
             iter_plan(str(self.output)),
             {name: f"{self.source}/{name}" for name in prepared.head.folders},
             num_workers=self.num_workers,
+            size=(num_files, num_bytes),
+            lock=lock,
             progress=progress,
         )
 

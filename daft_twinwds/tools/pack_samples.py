@@ -1,33 +1,63 @@
 """Files of all modalities -> samples, in the order in which they are packed."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from daft_twinwds.tools.pack_input import Folder, InputFile
+import numpy as np
+import numpy.typing as npt
+
+from daft_twinwds.tools.pack_input import Folder
 from daft_twinwds.tools.pack_report import LeftOut
 
-__all__ = ["Sample", "groups", "join", "shuffled"]
+__all__ = ["Files", "Samples", "groups", "join", "shuffled"]
 
 
-class Sample(NamedTuple):
-    """The files of one stem."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files of one modality, one per sample."""
 
-    stem: str
-    """Path below each modality's folder, without the suffix."""
-    files: tuple[InputFile | None, ...]
-    """One per modality, in their order; None where an optional one is missing."""
-
-    def file(self, modality: int) -> InputFile:
-        """Return the file of a modality that no sample lacks."""
-        file = self.files[modality]
-        assert file is not None
-        return file
+    folder: str
+    """Where they are."""
+    suffixes: Sequence[str | None]
+    """As in their names, without the dot; None where a sample lacks the modality."""
+    sizes: npt.NDArray[np.int64]
+    """Bytes; 0 where there is no file."""
 
 
-def join(
-    folders: Mapping[str, Folder], optional: frozenset[str]
-) -> tuple[list[Sample], list[LeftOut]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Samples in an order, by columns."""
+
+    stems: Sequence[str]
+    """Paths below each modality's folder, without the suffix."""
+    files: Mapping[str, Files]
+    """Modality -> files of the samples."""
+
+    def __len__(self) -> int:
+        return len(self.stems)
+
+    def name(self, modality: str, place: int) -> str | None:
+        """Return a file's path below its modality's folder; None where there is none."""
+        suffix = self.files[modality].suffixes[place]
+        return None if suffix is None else f"{self.stems[place]}.{suffix}"
+
+    def take(self, places: Sequence[int]) -> "Samples":
+        """Return some of the samples, in the order asked for."""
+        return Samples(
+            stems=[self.stems[place] for place in places],
+            files={
+                modality: Files(
+                    folder=files.folder,
+                    suffixes=[files.suffixes[place] for place in places],
+                    sizes=files.sizes[np.array(places, np.int64)],
+                )
+                for modality, files in self.files.items()
+            },
+        )
+
+
+def join(folders: Mapping[str, Folder], optional: frozenset[str]) -> tuple[Samples, list[LeftOut]]:
     """Return the samples that all modalities have, but for the optional ones.
 
     Args:
@@ -38,42 +68,50 @@ def join(
         The samples, sorted by stem, and those that are left out, once each: a sample whose file was
         left out of its folder is not there again for the lack of it.
     """
-    files = [folder.files for folder in folders.values()]
+    stems = sorted(set().union(*(folder.files for folder in folders.values())))
+    needed = [name for name in folders if name not in optional]
     known = {name: {item.key for item in folder.left_out} for name, folder in folders.items()}
-    samples: list[Sample] = []
+    kept: list[str] = []
     left_out: list[LeftOut] = []
-    for stem in sorted(set().union(*files)):
-        found = tuple(modality.get(stem) for modality in files)
-        missing = [
-            name
-            for name, file in zip(folders, found, strict=True)
-            if file is None and name not in optional
-        ]
+    for stem in stems:
+        missing = [name for name in needed if stem not in folders[name].files]
         if not missing:
-            samples.append(Sample(stem, found))
+            kept.append(stem)
         elif not any(stem in known[name] for name in missing):
-            there, file = next(
-                (name, file) for name, file in zip(folders, found, strict=True) if file is not None
-            )
+            there = next(name for name, folder in folders.items() if stem in folder.files)
+            suffix = folders[there].suffixes[folders[there].files[stem]]
             reason = ", ".join(f"no {name}" for name in missing)
             left_out.append(
-                LeftOut(key=stem, modality=there, file=f"{stem}.{file.suffix}", reason=reason)
+                LeftOut(key=stem, modality=there, file=f"{stem}.{suffix}", reason=reason)
             )
-    return samples, left_out
+    files = {name: _files_of(folder, kept) for name, folder in folders.items()}
+    return Samples(stems=kept, files=files), left_out
 
 
-def shuffled(samples: Iterable[Sample], seed: int) -> list[Sample]:
+def _files_of(folder: Folder, stems: Sequence[str]) -> Files:
+    # What is missing stands behind the last.
+    places = [folder.files.get(stem, -1) for stem in stems]
+    suffixes = [*folder.suffixes, None]
+    sizes = np.array([*folder.sizes, 0], np.int64)
+    return Files(
+        folder=folder.path,
+        suffixes=[suffixes[place] for place in places],
+        sizes=sizes[np.array(places, np.int64)],
+    )
+
+
+def shuffled(samples: Samples, seed: int) -> Samples:
     """Return the samples in an order that depends on the seed and their stems alone.
 
     They are sorted by a hash of both: the order is the same with every version of Python, and a
     sample that comes or goes moves no other one past its neighbours.
     """
-
-    def place(sample: Sample) -> tuple[bytes, str]:
-        digest = hashlib.blake2b(f"{seed}\0{sample.stem}".encode(), digest_size=8)
-        return digest.digest(), sample.stem
-
-    return sorted(samples, key=place)
+    # Equal hashes are put in order by the stems behind them; UTF-8 sorts as its characters do.
+    keys = [
+        hashlib.blake2b(f"{seed}\0{stem}".encode(), digest_size=8).digest() + stem.encode()
+        for stem in samples.stems
+    ]
+    return samples.take(sorted(range(len(keys)), key=keys.__getitem__))
 
 
 def groups(sizes: Sequence[int], *, max_count: int, max_size: int) -> Iterator[range]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from daft_twinwds.errors import DecodeError, StorageError
-from daft_twinwds.pictures.byte_ranges import HEAD, as_file, iter_heads
+from daft_twinwds.pictures.byte_ranges import FIRST, HEAD, as_file, iter_heads
 from daft_twinwds.pictures.image_format import FORMATS
 from daft_twinwds.pictures.image_header import read_header
 
@@ -148,7 +148,7 @@ def test_a_failing_disk_is_not_taken_for_a_damaged_picture(name: str) -> None:
 def test_beginnings_grow_until_they_are_whole() -> None:
     sizes = [len(head) for head in iter_heads(Remote(bytes(10 * HEAD)))]
 
-    assert sizes == [HEAD, 8 * HEAD, 10 * HEAD]
+    assert sizes == [FIRST, HEAD, 8 * HEAD, 10 * HEAD]
     assert [len(head) for head in iter_heads(bytes(10 * HEAD))] == [10 * HEAD]
 
 

@@ -1,21 +1,30 @@
 """Samples are put in order and cut into shards by plain arithmetic."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daft_twinwds.tools.pack_input import InputFile
 from daft_twinwds.tools.pack_plan import ShardPlan, summary_of
 from daft_twinwds.tools.pack_report import PackedLeaf
-from daft_twinwds.tools.pack_samples import Sample, groups, shuffled
+from daft_twinwds.tools.pack_samples import Files, Samples, groups, shuffled
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 stems = st.lists(text, unique=True, max_size=30)
 seeds = st.integers()
 
 
-def samples_of(stems: list[str]) -> list[Sample]:
-    return [Sample(stem, (InputFile("x", 1),)) for stem in stems]
+def samples_of(stems: list[str]) -> Samples:
+    """Samples whose files tell by their suffixes and sizes whose they are."""
+    sizes = np.array([len(stem) for stem in stems], np.int64)
+    return Samples(stems=stems, files={"x": Files(folder="/x", suffixes=stems, sizes=sizes)})
+
+
+def is_whole(samples: Samples) -> bool:
+    """Whether each sample still has its own files."""
+    files = samples.files["x"]
+    stems = list(samples.stems)
+    return files.suffixes == stems and files.sizes.tolist() == [len(stem) for stem in stems]
 
 
 @given(
@@ -41,16 +50,17 @@ def test_order_depends_on_stems_and_seed_alone(stems: list[str], seed: int) -> N
 
     order = shuffled(samples, seed)
 
-    assert sorted(order) == sorted(samples)
-    assert shuffled(samples[::-1], seed) == order
+    assert is_whole(order)
+    assert sorted(order.stems) == sorted(stems)
+    assert shuffled(samples_of(stems[::-1]), seed).stems == order.stems
 
 
 @given(stems=stems, seed=seeds)
 def test_sample_that_goes_moves_no_other_one(stems: list[str], seed: int) -> None:
     order = shuffled(samples_of(stems), seed)
 
-    assert shuffled(samples_of(stems[1:]), seed) == [
-        sample for sample in order if sample.stem not in stems[:1]
+    assert shuffled(samples_of(stems[1:]), seed).stems == [
+        stem for stem in order.stems if stem not in stems[:1]
     ]
 
 

@@ -1,0 +1,252 @@
+"""Worker processes write what threads write, and nothing is lost where one of them ends."""
+
+import fcntl
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daft_twinwds.errors import StorageError
+from daft_twinwds.shards.file_lock import file_lock
+from daft_twinwds.tools import pack_process, pack_worker, pack_workers
+from daft_twinwds.tools.pack import PackProgress, PackReport, pack
+from daft_twinwds.tools.pack_fill import SYNCS, Member, TarJob
+from daft_twinwds.tools.pack_process import fill_by_process
+
+WriteFiles = Callable[[Mapping[str, bytes]], Path]
+
+KILLS = int(os.environ.get("TWINWDS_KILLS", "5"))
+
+SCRIPT = """
+import os, signal, sys
+from daft_twinwds.tools import pack_workers
+from daft_twinwds.tools.pack import pack
+
+pack_workers._MANY = 0
+
+def stop(step):
+    if step.stage == "write" and step.done == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+report = pack(sys.argv[1], sys.argv[2], shard_size=3, num_workers=2, progress=stop,
+              classify_aspect_ratio=False)
+print("packed", report.num_samples)
+"""
+
+
+@pytest.fixture
+def raw(write_files: WriteFiles) -> Path:
+    """An input of 90 samples, of which a process has many more tars to write than it is ahead."""
+    draw = random.Random(0)
+    return write_files(
+        {
+            f"{modality}/{number:02d}.{suffix}": draw.randbytes(draw.randrange(1, 3000))
+            for modality, suffix in (("image", "jpg"), ("caption", "txt"))
+            for number in range(90)
+        }
+    )
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Processes for however few files; those that were started, all of which must end."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            processes.append(self)
+
+    monkeypatch.setattr(pack_workers, "_MANY", 0)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    yield processes
+    assert None not in [process.poll() for process in processes]
+
+
+def packed(source: Path, output: Path, *, num_workers: int = 2, **options: Any) -> PackReport:
+    settings = {"shard_size": 3, "classify_aspect_ratio": False, **options}
+    return pack(source, output, num_workers=num_workers, **settings)
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """All files below a folder, hidden ones included, but for the folder in the manifest."""
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(root)): path.read_bytes().replace(bytes(root.resolve()), b"ROOT")
+        for path in files
+    }
+
+
+def test_processes_write_what_threads_write(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    steps: list[PackProgress] = []
+
+    report = packed(raw, tmp_path / "processes", progress=steps.append)
+
+    assert len(started) == 2
+    assert (report.num_samples, report.num_shards) == (90, 30)
+    assert [step.done for step in steps if step.tar] == list(range(1, 61))
+    assert len({step.tar for step in steps if step.tar}) == 60
+    packed(raw, tmp_path / "threads", num_workers=1)
+    assert len(started) == 2
+    assert tree(tmp_path / "processes") == tree(tmp_path / "threads")
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_MANY", 181), ("_SMALL", 1)], ids=["few", "large"])
+def test_few_or_large_files_are_the_work_of_threads(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
+) -> None:
+    monkeypatch.setattr(pack_workers, limit, value)
+
+    assert packed(raw, tmp_path / "out").num_samples == 90
+
+    assert not started
+
+
+def test_without_a_program_of_its_own_python_uses_threads(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+
+    assert packed(raw, tmp_path / "out").num_samples == 90
+
+    assert not started
+
+
+def test_errors_of_a_process_are_those_of_a_thread(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+) -> None:
+    def damage(step: PackProgress) -> None:
+        if step.stage == "write" and step.done == 1:
+            for path in (raw / "caption").iterdir():
+                path.write_bytes(b"")
+
+    with pytest.raises(StorageError, match=r"caption/\d\d\.txt: fewer bytes than the \d+ that"):
+        packed(raw, tmp_path / "out", progress=damage)
+    assert len(started) == 2
+    assert not list((tmp_path / "out").rglob("wdinfo.json"))
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_a_process_that_is_killed_is_an_error_and_no_loss(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    def kill(step: PackProgress) -> None:
+        if step.stage == "write" and step.done == 10:
+            started[0].kill()
+
+    with pytest.raises(StorageError, match=r"ended early \(exit code -9; silent\).*num_workers=1"):
+        packed(raw, tmp_path / "out", progress=kill)
+
+    assert not (tmp_path / "out" / "wdinfo.json").exists()
+    report = packed(raw, tmp_path / "out", resume=True)
+    assert report.tars_found >= 10
+    packed(raw, tmp_path / "whole", num_workers=1)
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_process_that_does_not_start_is_an_error(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pack_process, "_START", "raise SystemExit('no room')")
+
+    with pytest.raises(StorageError, match=r"ended early \(exit code 1; no room\)"):
+        packed(raw, tmp_path / "out")
+
+
+def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(raw: Path, tmp_path: Path) -> None:
+    """A plain script, too: what it does at its top level is not done again by its processes."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(raw)]
+    whole = subprocess.run(
+        [*command, str(tmp_path / "whole"), "0"], capture_output=True, text=True, check=False
+    )
+    assert whole.stdout == "packed 90\n", whole.stderr
+
+    for last in random.Random(2).sample(range(1, 60), KILLS):
+        output = tmp_path / f"killed-{last}"
+        killed = subprocess.run([*command, str(output), str(last)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+
+        packed(raw, output, resume=True)
+
+        assert tree(output) == tree(tmp_path / "whole"), f"killed after {last} tars"
+
+
+def job(folder: Path, number: int) -> TarJob:
+    path = folder / f"{number}.txt"
+    path.write_bytes(b"%d" % number)
+    return TarJob(
+        str(folder / f"{number}.tar"), [Member(path.name, str(path), path.stat().st_size)]
+    )
+
+
+def test_a_process_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
+    with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
+        filling = fill_by_process((job(tmp_path, number) for number in range(30)), lock=lock)
+        assert next(filling) == str(tmp_path / "0.tar")
+    other = os.open(tmp_path / "lock", os.O_RDWR)
+
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert len(list(filling)) == 29
+
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+
+
+def test_a_worker_answers_each_job(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, number) for number in range(SYNCS + 3)]
+    missing = TarJob(str(tmp_path / "x.tar"), [Member("x", str(tmp_path / "gone"), 1)])
+    answers = io.StringIO()
+
+    pack_worker.main([json.dumps(one) for one in [*jobs, missing, *jobs]], answers)
+
+    *done, error = map(json.loads, answers.getvalue().splitlines())
+    # Those that wait for the disk are finished, though nobody is told any more.
+    assert [answer["done"] for answer in done] == [one.path for one in jobs[: len(done)]]
+    assert all(Path(one.path).exists() for one in jobs)
+    assert error["error"] == "StorageError"
+    assert "gone: cannot be read" in error["text"]
+
+
+def test_a_worker_ends_with_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class ExitError(Exception):
+        pass
+
+    def leave(code: int) -> None:
+        raise ExitError(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+
+    def jobs() -> Iterator[str]:
+        yield json.dumps(job(tmp_path, 0))
+        monkeypatch.setattr(os, "getppid", lambda: 1)
+        yield json.dumps(job(tmp_path, 1))
+
+    with pytest.raises(ExitError, match="1"):
+        pack_worker.main(jobs(), io.StringIO())
+
+    assert not (tmp_path / "1.tar").exists()
