@@ -44,19 +44,24 @@ def write_shards(
             worker process is killed. No manifest is written then.
     """
     leaves: dict[str, dict[str, int]] = {}
-    parts: set[PurePosixPath] = set()
+    parts: set[str] = set()
     found = 0
 
     def iter_missing() -> Iterator[TarJob]:
         nonlocal found
         for shard in shards:
             leaves.setdefault(shard.leaf, {})[shard.name] = len(shard.keys)
-            for modality in folders:
-                parts.add(PurePosixPath(shard.tar(modality)).parent)
-                if _is_there(output, shard, modality):
+            for modality, folder in folders.items():
+                tar = shard.tar(modality)
+                parts.add(tar.rpartition("/")[0])
+                if _is_there(f"{output}/{tar}", shard, modality):
                     found += 1
                 else:
-                    yield _job(output, shard, modality, folders[modality])
+                    members = [
+                        Member(name, f"{folder}/{file}", size)
+                        for name, file, size in shard.members(modality)
+                    ]
+                    yield TarJob(f"{output}/{tar}", members)
 
     num_files, num_bytes = size
     filled = fill_in_parallel(
@@ -70,10 +75,10 @@ def write_shards(
     with closing(filled):
         for path in filled:
             done += 1
-            progress(found + done, str(PurePosixPath(path).relative_to(output)))
+            progress(found + done, path.removeprefix(f"{output}/"))
     progress(found + done, None)
     # The names of tars, of part folders, and so on up to the output.
-    for folder in parts.union(*(part.parents for part in parts)):
+    for folder in {above for part in parts for above in PurePosixPath(part, "x").parents}:
         sync_folder(f"{output}/{folder}")
     for leaf, counts in leaves.items():
         path = f"{output}/{leaf}".rstrip("/")
@@ -84,13 +89,6 @@ def write_shards(
     return found
 
 
-def _job(output: str, shard: ShardPlan, modality: str, folder: str) -> TarJob:
-    members = [
-        Member(name, f"{folder}/{file}", size) for name, file, size in shard.members(modality)
-    ]
-    return TarJob(f"{output}/{shard.tar(modality)}", members)
-
-
-def _is_there(output: str, shard: ShardPlan, modality: str) -> bool:
-    path = Path(output) / shard.tar(modality)
-    return path.is_file() and path.stat().st_size == shard.size(modality)
+def _is_there(path: str, shard: ShardPlan, modality: str) -> bool:
+    tar = Path(path)
+    return tar.is_file() and tar.stat().st_size == shard.size(modality)
