@@ -134,7 +134,7 @@ def compare(
     outputs = [folder / str(number) for number in range(3 * runs + 2)]
     plan, check = outputs.pop(), outputs.pop()
     ours(plan)
-    memory = peak_mb()
+    memory = peak_mb(resource.RUSAGE_SELF) + workers * peak_mb(resource.RUSAGE_CHILDREN)
     plain_loop(source, plan, check, classify=classify, sync=False)
     require_same_tars(plan, check)
     our_times, their_times, unsynced_times = [], [], []
@@ -161,9 +161,9 @@ def require_same_tars(ours: Path, theirs: Path) -> None:
             raise RuntimeError(f"{path}: not what daft_twinwds has packed")
 
 
-def peak_mb() -> float:
+def peak_mb(who: int) -> float:
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return resource.getrusage(who).ru_maxrss * unit / 1e6
 
 
 def main() -> None:
