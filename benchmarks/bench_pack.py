@@ -13,10 +13,9 @@ import argparse
 import json
 import os
 import random
-import resource
-import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +29,7 @@ from daft_twinwds.tools.pack import PackReport, pack
 from daft_twinwds.tools.pack_plan import iter_plan
 
 MODALITIES = ("caption", "image")
+OWN_COMMAND = Path("/proc/self/cmdline").read_bytes()
 
 
 def make_small_files(root: Path, count: int) -> None:
@@ -133,8 +133,7 @@ def compare(
     folder = source.with_name(f"{shard_size}_{classify}")
     outputs = [folder / str(number) for number in range(3 * runs + 2)]
     plan, check = outputs.pop(), outputs.pop()
-    ours(plan)
-    memory = peak_mb(resource.RUSAGE_SELF) + workers * peak_mb(resource.RUSAGE_CHILDREN)
+    memory = peak_mb(lambda: ours(plan))
     plain_loop(source, plan, check, classify=classify, sync=False)
     require_same_tars(plan, check)
     our_times, their_times, unsynced_times = [], [], []
@@ -161,9 +160,45 @@ def require_same_tars(ours: Path, theirs: Path) -> None:
             raise RuntimeError(f"{path}: not what daft_twinwds has packed")
 
 
-def peak_mb(who: int) -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit / 1e6
+def peak_mb(work: Callable[[], object]) -> float:
+    """Return the most memory that this process and its children hold meanwhile (Linux)."""
+    is_done = threading.Event()
+    seen = [0]
+
+    def watch() -> None:
+        while not is_done.wait(0.01):
+            seen.append(resident_bytes(os.getpid()) + sum(map(own_bytes, children())))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        is_done.set()
+        watcher.join()
+    return max(seen) / 1e6
+
+
+def children() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def own_bytes(child: int) -> int:
+    """Return the memory of a child, which has its parent's until it is its own program."""
+    try:
+        is_own = Path(f"/proc/{child}/cmdline").read_bytes() not in (b"", OWN_COMMAND)
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
+    return resident_bytes(child) if is_own else 0
+
+
+def resident_bytes(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
