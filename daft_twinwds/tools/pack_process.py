@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import daft_twinwds
 from daft_twinwds import errors
@@ -22,13 +22,12 @@ _AHEAD: Final = SYNCS + 4
 With no more than the former both sides would wait for each other.
 """
 
-# The package's front imports Daft, which a worker has no use for, and which takes longer than
-# thousands of files.
+# A worker needs no more than the standard library, and of this package not its front, which imports
+# Daft: that takes longer than thousands of files.
 _START: Final = """
-import json, sys, types
-sys.path[:] = json.loads(sys.argv[1])
+import sys, types
 package = types.ModuleType("daft_twinwds")
-package.__path__ = json.loads(sys.argv[2])
+package.__path__ = sys.argv[1:]
 sys.modules["daft_twinwds"] = package
 from daft_twinwds.tools.pack_worker import main
 main()
@@ -55,19 +54,7 @@ def fill_by_process(jobs: Iterable[TarJob], *, lock: int) -> Iterator[str]:
         StorageError: As `fill_tars`; or the process could not be started, or was killed.
     """
     with tempfile.TemporaryFile() as noise:
-        command = [
-            *(sys.executable, "-I", "-S", "-c", _START),
-            *(json.dumps(sys.path), json.dumps(list(daft_twinwds.__path__))),
-        ]
-        # Of a session of its own, it is not interrupted together with this one by Ctrl-C.
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=noise,
-            pass_fds=[lock],
-            start_new_session=True,
-        ) as process:
+        with _started(noise, lock) as process:
             conversation = _Conversation(process)
             yield from conversation.run(jobs)
         if process.returncode or conversation.is_cut:
@@ -78,6 +65,24 @@ def fill_by_process(jobs: Iterable[TarJob], *, lock: int) -> Iterator[str]:
                 "; expected it to live; give it more memory, or pass num_workers=1, which starts "
                 "none, and resume"
             )
+
+
+def _started(noise: BinaryIO, lock: int) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _START, *daft_twinwds.__path__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            pass_fds=[lock],
+            start_new_session=True,  # or Ctrl-C would interrupt it, too
+        )
+    except OSError as error:
+        raise StorageError(
+            f"{sys.executable}: no worker process could be started ({error.strerror}); expected to "
+            "run Python; give this process more memory and files, or pass num_workers=1, which "
+            "starts none, and resume"
+        ) from error
 
 
 class _Conversation:
@@ -93,19 +98,27 @@ class _Conversation:
         due = 0
         try:
             for job in jobs:
-                self._jobs.write(json.dumps(job).encode() + b"\n")
-                self._jobs.flush()
+                if not self._send(job):
+                    break
                 due += 1
                 if due == _AHEAD:
                     yield self._answer()
                     due -= 1
-            self._jobs.close()
+            with suppress(BrokenPipeError):  # a job that could not be sent is tried once more
+                self._jobs.close()
             for _ in range(due):
                 yield self._answer()
-        except (BrokenPipeError, EOFError):
+        except EOFError:
             self.is_cut = True
-            with suppress(BrokenPipeError):  # what has not been sent is sent once more
-                self._jobs.close()
+
+    def _send(self, job: TarJob) -> bool:
+        """Return whether there was somebody to take it; why not, the answers may say."""
+        try:
+            self._jobs.write(json.dumps(job).encode() + b"\n")
+            self._jobs.flush()
+        except BrokenPipeError:
+            self.is_cut = True
+        return not self.is_cut
 
     def _answer(self) -> str:
         line = self._answers.readline()

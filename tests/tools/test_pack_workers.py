@@ -176,6 +176,19 @@ def test_a_process_that_does_not_start_is_an_error(
         packed(raw, tmp_path / "out")
 
 
+def test_a_process_that_cannot_be_started_is_an_error(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "python").write_bytes(b"")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    with pytest.raises(StorageError, match=r"python: no worker .* \(Permission denied\); .*resume"):
+        packed(raw, tmp_path / "out")
+
+
 def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(raw: Path, tmp_path: Path) -> None:
     """A plain script, too: what it does at its top level is not done again by its processes."""
     (tmp_path / "script.py").write_text(SCRIPT)
