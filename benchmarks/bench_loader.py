@@ -14,7 +14,6 @@ import os
 import statistics
 import tarfile
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ import simplejpeg
 import torch
 import webdataset  # type: ignore[import-untyped]
 from PIL import Image
+from resident import resident, sampled
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
@@ -250,7 +250,7 @@ def bench_memory(args: argparse.Namespace, folder: Path) -> None:
     base = resident()
     peaks = []
     loader = loader_of(selection, num_threads=args.threads, epochs=3)
-    with sampled() as peak:
+    with sampled(resident) as peak:
         for step, batch in enumerate(loader, start=1):
             del batch
             if step % 67 == 0:
@@ -258,30 +258,6 @@ def bench_memory(args: argparse.Namespace, folder: Path) -> None:
                 peak[0] = resident()
     shown = ", ".join(f"{peak / 1e9:.2f}" for peak in peaks)
     print(f"peak above base over {step} steps, epoch by epoch: {shown} GB")
-
-
-class sampled:  # used as a function
-    """Note the largest resident memory, every five milliseconds."""
-
-    def __enter__(self) -> list[int]:
-        self.peak = [resident()]
-        self.done = threading.Event()
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
-        return self.peak
-
-    def watch(self) -> None:
-        while not self.done.wait(0.005):
-            self.peak[0] = max(self.peak[0], resident())
-
-    def __exit__(self, *error: object) -> None:
-        self.done.set()
-        self.thread.join()
-
-
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 BENCHMARKS = {

@@ -15,13 +15,13 @@ import os
 import random
 import tarfile
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from PIL import ExifTags, Image
+from resident import resident_with_children, sampled
 from twins import WORDS
 
 from daft_twinwds.testing import encode_jpeg
@@ -29,7 +29,6 @@ from daft_twinwds.tools.pack import PackReport, pack
 from daft_twinwds.tools.pack_plan import iter_plan
 
 MODALITIES = ("caption", "image")
-OWN_COMMAND = Path("/proc/self/cmdline").read_bytes()
 
 
 def make_small_files(root: Path, count: int) -> None:
@@ -133,7 +132,8 @@ def compare(
     folder = source.with_name(f"{shard_size}_{classify}")
     outputs = [folder / str(number) for number in range(3 * runs + 2)]
     plan, check = outputs.pop(), outputs.pop()
-    memory = peak_mb(lambda: ours(plan))
+    with sampled(resident_with_children) as peak:
+        ours(plan)
     plain_loop(source, plan, check, classify=classify, sync=False)
     require_same_tars(plan, check)
     our_times, their_times, unsynced_times = [], [], []
@@ -150,7 +150,7 @@ def compare(
         f"{report.num_shards} shards, aspect ratios {'read' if classify else 'not read'}: "
         f"daft_twinwds {our_time:.2f} s with {workers} workers, tarfile {their_time:.2f} s: "
         f"{their_time / our_time:.1f} times as fast (at least 3 is asked for); tarfile without "
-        f"syncing {unsynced:.2f} s: {unsynced / our_time:.1f} times; peak memory {memory:.0f} MB"
+        f"syncing {unsynced:.2f} s: {unsynced / our_time:.1f} times; peak memory {peak[0] / 1e6:.0f} MB"
     )
 
 
@@ -158,47 +158,6 @@ def require_same_tars(ours: Path, theirs: Path) -> None:
     for path in sorted(theirs.rglob("*.tar")):
         if path.read_bytes() != (ours / path.relative_to(theirs)).read_bytes():
             raise RuntimeError(f"{path}: not what daft_twinwds has packed")
-
-
-def peak_mb(work: Callable[[], object]) -> float:
-    """Return the most memory that this process and its children hold meanwhile (Linux)."""
-    is_done = threading.Event()
-    seen = [0]
-
-    def watch() -> None:
-        while not is_done.wait(0.01):
-            seen.append(resident_bytes(os.getpid()) + sum(map(own_bytes, children())))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        work()
-    finally:
-        is_done.set()
-        watcher.join()
-    return max(seen) / 1e6
-
-
-def children() -> list[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
-def own_bytes(child: int) -> int:
-    """Return the memory of a child, which has its parent's until it is its own program."""
-    try:
-        is_own = Path(f"/proc/{child}/cmdline").read_bytes() not in (b"", OWN_COMMAND)
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return 0
-    return resident_bytes(child) if is_own else 0
-
-
-def resident_bytes(pid: int) -> int:
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:

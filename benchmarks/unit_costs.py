@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from bench_plan import write_manifest
 from daft import col
 from daft.io.pushdowns import Pushdowns
+from resident import sampled
 from twins import WORDS
 from typing_extensions import override
 
@@ -550,23 +551,12 @@ def query_peak(root: str) -> int:
 
 def peak_resident_of(work: Callable[[], Any]) -> int:
     """Return the most bytes that the process has in memory at once beyond those before."""
-    is_done = threading.Event()
-    seen = [resident_bytes()]
-
-    def watch() -> None:
-        while not is_done.wait(0.01):
-            seen.append(resident_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    before = resident_bytes()
+    with sampled(resident_bytes) as peak:
         result = work()
-        seen.append(resident_bytes())
+        peak[0] = max(peak[0], resident_bytes())
         del result
-    finally:
-        is_done.set()
-        watcher.join()
-    return max(seen) - seen[0]
+    return peak[0] - before
 
 
 def resident_bytes() -> int:

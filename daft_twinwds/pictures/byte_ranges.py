@@ -6,7 +6,7 @@ from typing import BinaryIO, Protocol
 
 from typing_extensions import Buffer, override
 
-__all__ = ["FIRST", "HEAD", "Begun", "Bytes", "RangeFile", "as_file", "iter_heads"]
+__all__ = ["FIRST", "HEAD", "Bytes", "RangeFile", "as_file", "begun", "iter_heads"]
 
 HEAD = 1 << 16
 """Bytes that are asked for at once where asking takes its time; few headers are longer."""
@@ -35,9 +35,12 @@ def iter_heads(data: Bytes) -> Iterator[bytes]:
     yield data[:]
 
 
-class Begun:
-    """A part of a file, of which the beginning is in memory."""
+def begun(file: Bytes, position: int, size: int, head: bytes) -> Bytes:
+    """Return a part of a file of which the beginning, or all of it, is in memory."""
+    return head if len(head) == size else _Begun(file, position, size, head)
 
+
+class _Begun:
     def __init__(self, file: Bytes, position: int, size: int, head: bytes) -> None:
         self._file = file
         self._position = position

@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 import pyarrow as pa
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.pictures.byte_ranges import HEAD, Begun, Bytes
+from daft_twinwds.pictures.byte_ranges import HEAD, Bytes, begun
 from daft_twinwds.pictures.image_header import PictureHeader, read_header
 from daft_twinwds.shards.storage import File
 
@@ -71,7 +71,7 @@ def iter_headers(
         at = slice(start, start + _AT_ONCE)
         heads = file.read_many(positions[at], [min(size, HEAD) for size in sizes[at]])
         for position, size, head in zip(positions[at], sizes[at], heads, strict=True):
-            yield _header_of(head if len(head) == size else Begun(file, position, size, head))
+            yield _header_of(begun(file, position, size, head))
 
 
 def _header_of(data: Bytes) -> PictureHeader | DecodeError:

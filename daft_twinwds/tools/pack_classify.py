@@ -1,6 +1,7 @@
 """Samples -> the leaf that each belongs to, by what its picture or video holds."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -8,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.pictures.byte_ranges import FIRST, Begun
+from daft_twinwds.pictures.byte_ranges import FIRST, begun
 from daft_twinwds.pictures.image_header import read_header
 from daft_twinwds.query.schema import SUFFIXES_OF_MEDIUM
 from daft_twinwds.shards.storage import LocalFile
@@ -74,13 +75,14 @@ class Classifier:
         left_out: list[LeftOut] = []
         blocks = [range(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK)]
         looks = run_paced(self._look_at, blocks, num_files=len, num_workers=num_workers)
-        for block, leaves in zip(blocks, looks, strict=True):
-            for place, leaf in zip(block, leaves, strict=True):
-                if isinstance(leaf, LeftOut):
-                    left_out.append(leaf)
-                else:
-                    places.setdefault(leaf, []).append(place)
-            progress(block.stop)
+        with closing(looks):
+            for block, leaves in zip(blocks, looks, strict=True):
+                for place, leaf in zip(block, leaves, strict=True):
+                    if isinstance(leaf, LeftOut):
+                        left_out.append(leaf)
+                    else:
+                        places.setdefault(leaf, []).append(place)
+                progress(block.stop)
         return {leaf: self.samples.take(some) for leaf, some in places.items()}, left_out
 
     def _look_at(self, block: range) -> list[str | LeftOut]:
@@ -154,8 +156,7 @@ def _shown_size(path: str) -> tuple[int, int]:
     """Return (height, width) of a picture, turned by EXIF; few files are read beyond their head."""
     with LocalFile(path) as file:
         head = file.read(0, min(FIRST, len(file)))
-        data = head if len(head) == len(file) else Begun(file, 0, len(file), head)
-        return read_header(data).upright
+        return read_header(begun(file, 0, len(file), head)).upright
 
 
 def _decode(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from daft_twinwds.errors import LayoutError
@@ -28,6 +29,7 @@ from daft_twinwds.tools.pack_report import (
 from daft_twinwds.tools.pack_samples import Samples, join, shuffled
 from daft_twinwds.tools.pack_settings import PackSettings, main_modality
 from daft_twinwds.tools.pack_shards import write_shards
+from daft_twinwds.tools.pack_workers import fill_in_parallel
 
 __all__ = ["Packing"]
 
@@ -52,7 +54,7 @@ class Packing:
     settings: PackSettings
     """What decides the bytes."""
     num_workers: int
-    """Threads that look into files and fill tars."""
+    """Threads that look into files; threads or processes that fill tars."""
     progress: Callable[[PackProgress], None]
     """Called after each step."""
 
@@ -138,9 +140,15 @@ class Packing:
             )
 
     def _write(self, prepared: _Prepared, lock: int) -> int:
-        num_files = len(prepared.head.folders) * sum(leaf.num_samples for leaf in prepared.leaves)
-        num_bytes = sum(sum(leaf.num_bytes.values()) for leaf in prepared.leaves)
-        total = len(prepared.head.folders) * sum(leaf.num_shards for leaf in prepared.leaves)
+        num_modalities = len(prepared.head.folders)
+        total = num_modalities * sum(leaf.num_shards for leaf in prepared.leaves)
+        fill = partial(
+            fill_in_parallel,
+            num_workers=self.num_workers,
+            num_files=num_modalities * sum(leaf.num_samples for leaf in prepared.leaves),
+            num_bytes=sum(sum(leaf.num_bytes.values()) for leaf in prepared.leaves),
+            lock=lock,
+        )
 
         def progress(done: int, tar: str | None) -> None:
             self.progress(PackProgress(stage="write", done=done, total=total, tar=tar))
@@ -149,9 +157,7 @@ class Packing:
             str(self.output),
             iter_plan(str(self.output)),
             {name: f"{self.source}/{name}" for name in prepared.head.folders},
-            num_workers=self.num_workers,
-            size=(num_files, num_bytes),
-            lock=lock,
+            fill=fill,
             progress=progress,
         )
 

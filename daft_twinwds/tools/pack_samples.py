@@ -89,7 +89,7 @@ def join(folders: Mapping[str, Folder], optional: frozenset[str]) -> tuple[Sampl
 
 
 def _files_of(folder: Folder, stems: Sequence[str]) -> Files:
-    # What is missing stands behind the last.
+    # Place -1 is that of the entry appended for files that are missing.
     places = [folder.files.get(stem, -1) for stem in stems]
     suffixes = [*folder.suffixes, None]
     sizes = np.array([*folder.sizes, 0], np.int64)

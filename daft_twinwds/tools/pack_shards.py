@@ -1,6 +1,6 @@
 """Follows a plan: writes its tars, several at a time, and the manifests when all are there."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 
@@ -8,7 +8,6 @@ from daft_twinwds.shards.manifest_write import write_manifest
 from daft_twinwds.shards.new_file import sync_folder
 from daft_twinwds.tools.pack_fill import Member, TarJob
 from daft_twinwds.tools.pack_plan import ShardPlan
-from daft_twinwds.tools.pack_workers import fill_in_parallel
 
 __all__ = ["write_shards"]
 
@@ -18,9 +17,7 @@ def write_shards(
     shards: Iterable[ShardPlan],
     folders: Mapping[str, str],
     *,
-    num_workers: int,
-    size: tuple[int, int],
-    lock: int,
+    fill: Callable[[Iterable[TarJob]], Generator[str, None, None]],
     progress: Callable[[int, str | None], None],
 ) -> int:
     """Write what is not there yet of a plan, the manifests last.
@@ -31,9 +28,7 @@ def write_shards(
         output: Folder of the data set.
         shards: The plan, leaf by leaf.
         folders: Modality -> folder that its files are read from.
-        num_workers: Tars that are filled at a time.
-        size: Files and bytes of the plan.
-        lock: Descriptor of the output's lock.
+        fill: Writes tars and yields the path of each.
         progress: Called with the number of tars that are done and the last one of them.
 
     Returns:
@@ -63,16 +58,8 @@ def write_shards(
                     ]
                     yield TarJob(f"{output}/{tar}", members)
 
-    num_files, num_bytes = size
-    filled = fill_in_parallel(
-        iter_missing(),
-        num_workers=num_workers,
-        num_files=num_files,
-        num_bytes=num_bytes,
-        lock=lock,
-    )
     done = 0
-    with closing(filled):
+    with closing(fill(iter_missing())) as filled:
         for path in filled:
             done += 1
             progress(found + done, path.removeprefix(f"{output}/"))

@@ -28,7 +28,7 @@ def fill_in_parallel(
     Args:
         jobs: Taken as workers get to them.
         num_workers: Tars that are filled at a time.
-        num_files: Files in all of them, or about.
+        num_files: Files in all of them, or somewhat more.
         num_bytes: Bytes of these.
         lock: See `fill_by_process`.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
+Tree = Callable[[Path], dict[str, bytes]]
 
 
 @pytest.fixture
@@ -21,3 +22,17 @@ def write_files(tmp_path: Path) -> WriteFiles:
         return root
 
     return write
+
+
+@pytest.fixture
+def tree() -> Tree:
+    """Reads all files below a folder, hidden ones included, but for that folder's own path."""
+
+    def read(root: Path) -> dict[str, bytes]:
+        files = (path for path in root.rglob("*") if path.is_file())
+        return {
+            str(path.relative_to(root)): path.read_bytes().replace(bytes(root.resolve()), b"ROOT")
+            for path in files
+        }
+
+    return read

@@ -18,6 +18,7 @@ from daft_twinwds.tools.pack import PackProgress, PackReport, pack
 from daft_twinwds.tools.pack_output import claimed
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
+Tree = Callable[[Path], dict[str, bytes]]
 
 KILLS = int(os.environ.get("TWINWDS_KILLS", "5"))
 """How many packings are killed; each takes a new process, which takes a second to start."""
@@ -57,15 +58,6 @@ def packed(source: Path, output: Path, **options: Any) -> PackReport:
     return pack(source, output, num_workers=2, **settings)
 
 
-def tree(root: Path) -> dict[str, bytes]:
-    """All files below a folder, hidden ones included, but for the folder in the manifest."""
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(root)): path.read_bytes().replace(bytes(root.resolve()), b"ROOT")
-        for path in files
-    }
-
-
 def times(root: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in root.rglob("*.tar")}
 
@@ -82,7 +74,7 @@ def raw(write_files: WriteFiles) -> Path:
     return write_files({**files, "image/lone.jpg": b"1"})
 
 
-def test_killed_packing_is_resumed_to_the_same_bytes(raw: Path, tmp_path: Path) -> None:
+def test_killed_packing_is_resumed_to_the_same_bytes(tree: Tree, raw: Path, tmp_path: Path) -> None:
     whole = run_child(raw, tmp_path / "whole", 0)
     assert whole.returncode == 0, whole.stderr
     expected = tree(tmp_path / "whole")
@@ -100,7 +92,9 @@ def test_killed_packing_is_resumed_to_the_same_bytes(raw: Path, tmp_path: Path) 
         assert tree(output) == expected, f"killed at call {last_call} of {whole.stdout}"
 
 
-def test_packing_that_stopped_with_an_error_goes_on_after_it(raw: Path, tmp_path: Path) -> None:
+def test_packing_that_stopped_with_an_error_goes_on_after_it(
+    tree: Tree, raw: Path, tmp_path: Path
+) -> None:
     class StopError(Exception):
         pass
 
@@ -138,7 +132,7 @@ def test_resuming_what_is_done_reports_it_and_writes_no_tar(raw: Path, tmp_path:
     assert again.beyond_limit == first.beyond_limit == 10
 
 
-def test_dry_run_of_a_resumption_shows_the_plan(raw: Path, tmp_path: Path) -> None:
+def test_dry_run_of_a_resumption_shows_the_plan(tree: Tree, raw: Path, tmp_path: Path) -> None:
     first = packed(raw, tmp_path / "out")
     before = tree(tmp_path / "out")
 
@@ -148,7 +142,7 @@ def test_dry_run_of_a_resumption_shows_the_plan(raw: Path, tmp_path: Path) -> No
     assert tree(tmp_path / "out") == before
 
 
-def test_tar_that_was_cut_is_written_again(raw: Path, tmp_path: Path) -> None:
+def test_tar_that_was_cut_is_written_again(tree: Tree, raw: Path, tmp_path: Path) -> None:
     packed(raw, tmp_path / "out")
     expected = tree(tmp_path / "out")
     tar = tmp_path / "out" / "image" / "part_000000" / "000001.tar"
@@ -228,7 +222,9 @@ def test_folder_of_a_data_set_is_refused_without_resume(raw: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_other_things_is_refused(raw: Path, tmp_path: Path, resume: bool) -> None:
+def test_folder_of_other_things_is_refused(
+    tree: Tree, raw: Path, tmp_path: Path, resume: bool
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "wdinfo.json").write_text("{}")
 

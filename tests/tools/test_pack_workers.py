@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from daft_twinwds.tools.pack_fill import SYNCS, Member, TarJob
 from daft_twinwds.tools.pack_process import fill_by_process
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
+Tree = Callable[[Path], dict[str, bytes]]
 
 KILLS = int(os.environ.get("TWINWDS_KILLS", "5"))
 
@@ -76,17 +78,8 @@ def packed(source: Path, output: Path, *, num_workers: int = 2, **options: Any) 
     return pack(source, output, num_workers=num_workers, **settings)
 
 
-def tree(root: Path) -> dict[str, bytes]:
-    """All files below a folder, hidden ones included, but for the folder in the manifest."""
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(root)): path.read_bytes().replace(bytes(root.resolve()), b"ROOT")
-        for path in files
-    }
-
-
 def test_processes_write_what_threads_write(
-    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+    tree: Tree, raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
 ) -> None:
     steps: list[PackProgress] = []
 
@@ -101,29 +94,24 @@ def test_processes_write_what_threads_write(
     assert tree(tmp_path / "processes") == tree(tmp_path / "threads")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_MANY", 181), ("_SMALL", 1)], ids=["few", "large"])
-def test_few_or_large_files_are_the_work_of_threads(
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        pytest.param(pack_workers, "_MANY", 181, id="few"),
+        pytest.param(pack_workers, "_SMALL", 1, id="large"),
+        pytest.param(sys, "executable", "", id="python-has-no-program"),
+    ],
+)
+def test_threads_do_the_work_where_processes_do_not_help(
     raw: Path,
     tmp_path: Path,
     started: list["subprocess.Popen[bytes]"],
     monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-    value: int,
+    where: ModuleType,
+    name: str,
+    value: Any,
 ) -> None:
-    monkeypatch.setattr(pack_workers, limit, value)
-
-    assert packed(raw, tmp_path / "out").num_samples == 90
-
-    assert not started
-
-
-def test_without_a_program_of_its_own_python_uses_threads(
-    raw: Path,
-    tmp_path: Path,
-    started: list["subprocess.Popen[bytes]"],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(where, name, value)
 
     assert packed(raw, tmp_path / "out").num_samples == 90
 
@@ -148,7 +136,7 @@ def test_errors_of_a_process_are_those_of_a_thread(
 
 
 def test_a_process_that_is_killed_is_an_error_and_no_loss(
-    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+    tree: Tree, raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
 ) -> None:
     def kill(step: PackProgress) -> None:
         if step.stage == "write" and step.done == 10:
@@ -189,7 +177,9 @@ def test_a_process_that_cannot_be_started_is_an_error(
         packed(raw, tmp_path / "out")
 
 
-def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(raw: Path, tmp_path: Path) -> None:
+def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(
+    tree: Tree, raw: Path, tmp_path: Path
+) -> None:
     """A plain script, too: what it does at its top level is not done again by its processes."""
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(raw)]
