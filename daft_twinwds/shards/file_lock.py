@@ -14,6 +14,8 @@ from daft_twinwds.errors import LayoutError
 __all__ = ["file_lock"]
 
 _PAUSE: Final = 0.02
+_LAST_STANDARD: Final = 2
+"""Descriptor of the standard error."""
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def file_lock(
 def _held(path: Path) -> int | None:
     """Return a descriptor that holds the lock, or None while another process does."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = _opened(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever held it may have taken the file away: that would be a lock on nothing.
@@ -64,6 +66,17 @@ def _held(path: Path) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Return a descriptor that is none of the three that a child has for its own use."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if descriptor > _LAST_STANDARD:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LAST_STANDARD + 1)
+    finally:
         os.close(descriptor)
 
 

@@ -1,7 +1,7 @@
 """Whose an output folder is: one packing's at a time, and only one packing's ever."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ __all__ = ["claimed", "require_apart", "require_unused"]
 
 _LOCK_NAME: Final = ".pack.lock"
 _PATIENCE: Final = 2.0
-"""Seconds in which the workers of a packing that was killed have noticed and ended."""
+"""Seconds in which the workers of a packing that was killed finish a tar of small files and end."""
 
 
 def require_apart(source: Path, output: Path) -> None:
@@ -84,23 +84,28 @@ def claimed(output: Path) -> Iterator[int]:
     try:
         with ExitStack() as stack:
             try:
-                lock = stack.enter_context(
-                    file_lock(
-                        path,
-                        where=str(output),
-                        doing="is packing into this folder",
-                        cure="wait for it, or pack elsewhere",
-                        patience=_PATIENCE,
-                    )
-                )
+                lock = stack.enter_context(_locked(path, patience=_PATIENCE))
             except OSError as error:
                 raise _unusable(output, error) from error
             try:
                 yield lock
             finally:
-                path.unlink()
+                stack.close()
+                # Workers that were not waited for, as two interrupts can bring about, hold it still.
+                with suppress(LayoutError, FileNotFoundError), _locked(path, patience=0):
+                    path.unlink()
     finally:
         _remove_if_empty(made)
+
+
+def _locked(path: Path, *, patience: float) -> AbstractContextManager[int]:
+    return file_lock(
+        path,
+        where=str(path.parent),
+        doing="or one of its workers is packing into this folder",
+        cure="wait for it, or pack elsewhere",
+        patience=patience,
+    )
 
 
 def _make(output: Path) -> list[Path]:

@@ -1,14 +1,15 @@
 """The program of a packing's worker process: it fills the tars that it is told to.
 
-Jobs come as lines of JSON, and an answer goes back for each; `daft_twinwds.tools.pack_process` is
-the other end. It ends with its input, or with the process that has started it.
+Jobs come as lines of JSON, the last of which is null, and an answer goes back for each, in their
+order: null, or the error. `daft_twinwds.tools.pack_process` is the other end. A worker ends early
+with the process that has started it.
 """
 
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import TextIO
 
 from daft_twinwds.errors import TwinWebDatasetError
 from daft_twinwds.tools.pack_fill import Member, TarJob, fill_tars
@@ -16,25 +17,34 @@ from daft_twinwds.tools.pack_fill import Member, TarJob, fill_tars
 __all__ = ["main"]
 
 
-def main(source: Iterable[str] = sys.stdin, answers: TextIO = sys.stdout) -> None:
-    """Do the jobs of ``source`` until one fails, and write what became of them."""
+def main(starter: int, source: Iterable[str] = sys.stdin, answers: TextIO = sys.stdout) -> None:
+    """Do jobs until one fails.
+
+    Args:
+        starter: The process that waits for the answers.
+        source: Lines that come from it.
+        answers: Where the answers go.
+    """
     try:
-        for path in fill_tars(_jobs(source)):
-            _answer(answers, {"done": path})
+        for _ in fill_tars(_jobs(source, starter)):
+            _answer(answers, None)
     except TwinWebDatasetError as error:
-        _answer(answers, {"error": type(error).__name__, "text": str(error)})
+        _answer(answers, [type(error).__name__, str(error)])
 
 
-def _jobs(source: Iterable[str]) -> Iterator[TarJob]:
-    starter = os.getppid()
+def _jobs(source: Iterable[str], starter: int) -> Iterator[TarJob]:
     for line in source:
         if os.getppid() != starter:
-            # It was killed. What it has left behind is not to be changed behind the next one's back.
+            # It was killed. The lock keeps others out as long as this goes on, so let it end.
             os._exit(1)
-        path, members = json.loads(line)
+        job = json.loads(line)
+        if job is None:
+            return
+        path, members = job
         yield TarJob(path, [Member(*member) for member in members])
 
 
-def _answer(answers: TextIO, content: dict[str, Any]) -> None:
-    answers.write(json.dumps(content) + "\n")
+def _answer(answers: TextIO, error: list[str] | None) -> None:
+    # Answers are short, as the other side may be writing a long job and reading none.
+    answers.write(json.dumps(error) + "\n")
     answers.flush()

@@ -297,7 +297,7 @@ def test_lock_that_goes_while_it_is_waited_for_is_made_anew(
 
     with claimed(tmp_path / "out"):
         assert path.read_text().startswith(f"process {os.getpid()} on ")
-    assert len(locked) == 2
+        assert len(locked) == 2
 
 
 def test_claimed_folder_goes_again_if_it_stays_empty(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from daft_twinwds.errors import StorageError
+from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.file_lock import file_lock
-from daft_twinwds.tools import pack_process, pack_worker, pack_workers
+from daft_twinwds.tools import pack_output, pack_process, pack_worker, pack_workers
 from daft_twinwds.tools.pack import PackProgress, PackReport, pack
 from daft_twinwds.tools.pack_fill import SYNCS, Member, TarJob
+from daft_twinwds.tools.pack_output import claimed
 from daft_twinwds.tools.pack_process import fill_by_process
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
@@ -100,6 +102,7 @@ def test_processes_write_what_threads_write(
         pytest.param(pack_workers, "_MANY", 181, id="few"),
         pytest.param(pack_workers, "_SMALL", 1, id="large"),
         pytest.param(sys, "executable", "", id="python-has-no-program"),
+        pytest.param(sys, "frozen", True, id="python-is-part-of-a-program"),
     ],
 )
 def test_threads_do_the_work_where_processes_do_not_help(
@@ -111,7 +114,7 @@ def test_threads_do_the_work_where_processes_do_not_help(
     name: str,
     value: Any,
 ) -> None:
-    monkeypatch.setattr(where, name, value)
+    monkeypatch.setattr(where, name, value, raising=False)
 
     assert packed(raw, tmp_path / "out").num_samples == 90
 
@@ -177,6 +180,93 @@ def test_a_process_that_cannot_be_started_is_an_error(
         packed(raw, tmp_path / "out")
 
 
+def test_an_answer_that_is_none_ends_the_packing(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pack_process, "_START", "print('welcome')")
+
+    with pytest.raises(StorageError, match=r"ended early \(exit code 0; silent\)"):
+        packed(raw, tmp_path / "out")
+
+
+def test_a_folder_of_temporary_files_that_is_gone_is_an_error(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+
+    with pytest.raises(StorageError, match=r"no worker .* \(No such file .*temporary files"):
+        packed(raw, tmp_path / "out")
+
+
+def test_nothing_is_started_for_nothing(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    packed(raw, tmp_path / "out", num_workers=1)
+
+    assert packed(raw, tmp_path / "out", resume=True).tars_found == 60
+
+    assert not started
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_of_the_program_is_not_waited_for(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    forked: list[int] = []
+
+    def fork(step: PackProgress) -> None:
+        if step.stage == "write" and step.done == 1:
+            process = os.fork()
+            if not process:  # it only waits, with all that it has inherited open
+                signal.pause()
+                os._exit(0)
+            forked.append(process)
+
+    try:
+        assert packed(raw, tmp_path / "out", progress=fork).num_samples == 90
+        assert os.waitpid(forked[0], os.WNOHANG) == (0, 0), "it is still there"
+    finally:
+        os.kill(forked[0], signal.SIGKILL)
+        os.waitpid(forked[0], 0)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_paths_are_bytes_as_here(raw: Path, tmp_path: Path, mode: int) -> None:
+    """Whether text is UTF-8 whatever the locale is decided by this process for its workers."""
+    code = SCRIPT.replace(
+        "pack_workers._MANY = 0",
+        "pack_workers._MANY = 0\n"
+        "from daft_twinwds.tools import pack_process\n"
+        "pack_process._START = 'import sys; sys.exit(f\"mode {sys.flags.utf8_mode}\")'",
+    )
+    command = [sys.executable, "-X", f"utf8={mode}", "-c", code, str(raw), str(tmp_path / "o"), "0"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert f"exit code 1; mode {mode})" in done.stderr
+
+
+def test_answers_never_wait_for_jobs(tmp_path: Path) -> None:
+    """Jobs longer than a pipe and paths as long as can be: both sides write at the same time."""
+    folder = tmp_path.joinpath(*["\x01" * 250] * 15)
+    folder.mkdir(parents=True)
+    content = tmp_path / "content"
+    content.write_bytes(b"1")
+    members = [Member(f"{number:0100}", str(content), 1) for number in range(1500)]
+    jobs = [TarJob(str(folder / f"{number}.tar"), members) for number in range(30)]
+
+    with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
+        done = list(fill_by_process(jobs, lock=lock))
+
+    assert done == [one.path for one in jobs]
+
+
 def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(
     tree: Tree, raw: Path, tmp_path: Path
 ) -> None:
@@ -220,19 +310,69 @@ def test_a_process_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
     os.close(other)
 
 
+def test_a_lock_stays_with_a_process_that_was_not_waited_for(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_output, "_PATIENCE", 0)
+    with claimed(tmp_path / "out") as lock:
+        worker = subprocess.Popen(["sleep", "60"], pass_fds=[lock])
+
+    with pytest.raises(LayoutError, match="or one of its workers is packing into this folder"):
+        packed(raw, tmp_path / "out")
+
+    worker.kill()
+    worker.wait()
+    assert packed(raw, tmp_path / "out").num_samples == 90
+    assert not (tmp_path / "out" / ".pack.lock").exists()
+
+
+def test_a_lock_is_none_of_the_descriptors_that_a_child_replaces(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from daft_twinwds.shards.file_lock import file_lock
+os.close(0)
+with file_lock(Path(sys.argv[1]), where="here", doing="works", cure="wait") as lock:
+    print(lock > 2, end="")
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "lock")],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "True"
+
+
 def test_a_worker_answers_each_job(tmp_path: Path) -> None:
     jobs = [job(tmp_path, number) for number in range(SYNCS + 3)]
     missing = TarJob(str(tmp_path / "x.tar"), [Member("x", str(tmp_path / "gone"), 1)])
     answers = io.StringIO()
 
-    pack_worker.main([json.dumps(one) for one in [*jobs, missing, *jobs]], answers)
+    lines = [json.dumps(one) for one in [*jobs, missing, *jobs]]
+    pack_worker.main(os.getppid(), lines, answers)
 
     *done, error = map(json.loads, answers.getvalue().splitlines())
     # Those that wait for the disk are finished, though nobody is told any more.
-    assert [answer["done"] for answer in done] == [one.path for one in jobs[: len(done)]]
+    assert done == [None] * 3
     assert all(Path(one.path).exists() for one in jobs)
-    assert error["error"] == "StorageError"
-    assert "gone: cannot be read" in error["text"]
+    assert error[0] == "StorageError"
+    assert "gone: cannot be read" in error[1]
+
+
+def test_a_worker_ends_with_the_last_line_though_the_pipe_stays_open(tmp_path: Path) -> None:
+    answers = io.StringIO()
+
+    def lines() -> Iterator[str]:
+        yield json.dumps(job(tmp_path, 0))
+        yield "null"
+        raise AssertionError("it would wait for ever")
+
+    pack_worker.main(os.getppid(), lines(), answers)
+
+    assert answers.getvalue() == "null\n"
 
 
 def test_a_worker_ends_with_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +390,6 @@ def test_a_worker_ends_with_its_starter(tmp_path: Path, monkeypatch: pytest.Monk
         yield json.dumps(job(tmp_path, 1))
 
     with pytest.raises(ExitError, match="1"):
-        pack_worker.main(jobs(), io.StringIO())
+        pack_worker.main(os.getppid(), jobs(), io.StringIO())
 
     assert not (tmp_path / "1.tar").exists()
