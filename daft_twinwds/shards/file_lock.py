@@ -14,6 +14,8 @@ from daft_twinwds.errors import LayoutError
 __all__ = ["file_lock"]
 
 _PAUSE: Final = 0.02
+_TRIES: Final = 20
+"""How often a folder is made that others take away."""
 _LAST_STANDARD: Final = 2
 """Descriptor of the standard error."""
 
@@ -22,10 +24,10 @@ _LAST_STANDARD: Final = 2
 def file_lock(
     path: Path, *, where: str, doing: str, cure: str, patience: float = 0.0
 ) -> Iterator[int]:
-    """Hold a file's lock; the file is made if it is not there, and may be removed meanwhile.
+    """Hold a file's lock; its holders may remove the file at the end, and the folder with it.
 
     Args:
-        path: The file, in a folder that is there.
+        path: The file, which is made if it is not there, as are the folders above it.
         where: What is held, for the message.
         doing: What its holder is doing, ``is packing into this folder``.
         cure: What to do about it.
@@ -36,7 +38,7 @@ def file_lock(
 
     Raises:
         LayoutError: Another process holds it.
-        OSError: The file cannot be made or locked.
+        OSError: The file or its folder cannot be made, or the file not be locked.
     """
     give_up = time.monotonic() + patience
     while (descriptor := _held(path)) is None:
@@ -71,13 +73,27 @@ def _held(path: Path) -> int | None:
 
 def _opened(path: Path) -> int:
     """Return a descriptor that is none of the three that a child has for its own use."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = _made(path)
     if descriptor > _LAST_STANDARD:
         return descriptor
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LAST_STANDARD + 1)
     finally:
         os.close(descriptor)
+
+
+def _made(path: Path) -> int:
+    """Open the file, in a folder that whoever held it may be taking away meanwhile."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+            # The folder, or one above it, can go while `mkdir` looks at it: opening tells.
+            with suppress(FileExistsError, FileNotFoundError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+    raise AssertionError("the last try returns or raises")
 
 
 def _holder(path: Path) -> str:

@@ -184,7 +184,14 @@ class LocalFolder:
         try:
             with ExitStack() as stack:
                 try:
-                    self._lock(stack)
+                    stack.enter_context(
+                        file_lock(
+                            lock,
+                            where=self.path,
+                            doing="is writing a data set into this folder",
+                            cure="wait for it, or write elsewhere",
+                        )
+                    )
                     path.mkdir()
                     (path / LOCK).touch()
                 except OSError as error:
@@ -198,23 +205,6 @@ class LocalFolder:
             with suppress(OSError):  # those that hold something stay
                 for folder in made:
                     folder.rmdir()
-
-    def _lock(self, stack: ExitStack) -> None:
-        """Make the folder and lock it; a writer before may take away what it made meanwhile."""
-        for tries_left in reversed(range(_TRIES)):
-            Path(self.path).mkdir(parents=True, exist_ok=True)
-            held = file_lock(
-                self._at(_WRITER),
-                where=self.path,
-                doing="is writing a data set into this folder",
-                cure="wait for it, or write elsewhere",
-            )
-            try:
-                stack.enter_context(held)
-                return
-            except FileNotFoundError:
-                if not tries_left:
-                    raise
 
     def is_left(self, staging: str) -> bool:
         """See `WriteFolder.is_left`; it is asked while the folder is held, which no other can be."""

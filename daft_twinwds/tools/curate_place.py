@@ -12,7 +12,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -99,7 +99,6 @@ class CurationFolder:
             self._require_empty()
         with ExitStack() as stack:
             try:
-                self._work.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(
                     file_lock(
                         self._work / _LOCK,
@@ -116,9 +115,7 @@ class CurationFolder:
     def finish(self) -> None:
         """Remove all but the data set; to be called while the folder is held."""
         try:
-            # Without it nobody takes the rest for something to go on with.
-            (self._work / _JOB).unlink()
-            shutil.rmtree(self._work)
+            self._clear()
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -126,13 +123,26 @@ class CurationFolder:
     def _work(self) -> Path:
         return Path(self.path) / _WORK
 
+    def _clear(self) -> None:
+        """Remove all but the data set; a run that waits for the lock may make the folder again."""
+        # Without it nobody takes the rest for something to go on with.
+        (self._work / _JOB).unlink(missing_ok=True)
+        for path in self._work.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != _LOCK:
+                path.unlink()
+        (self._work / _LOCK).unlink()
+        with suppress(OSError):
+            self._work.rmdir()
+
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         saved = self._saved()
         if saved is None:
             try:
                 self._require_empty()
             except LayoutError:
-                shutil.rmtree(self._work)
+                self._clear()
                 raise
             content = json.dumps(arguments, indent=2).encode()
             self.put(self._work / _JOB, content)

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from daft_twinwds.errors import StorageError
@@ -43,7 +43,6 @@ def index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
     stage = folder / _STAGE
     with ExitStack() as stack:
         try:
-            stage.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 file_lock(
                     folder / _LOCK,
@@ -52,13 +51,17 @@ def index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
                     cure="wait for it",
                 )
             )
+            # Not before: a build that ends removes it.
+            stage.mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError(
                 f"{folder}: cannot be written ({error.strerror}); expected a folder beside the "
                 "modalities that an index can be put into; check its permissions"
             ) from error
         yield folder, stage
-        stage.rmdir()
+        # What tasks of a build that was killed put there meanwhile is the next build's to remove.
+        with suppress(OSError):
+            stage.rmdir()
 
 
 def remove_others(folder: Path, names: set[str]) -> None:

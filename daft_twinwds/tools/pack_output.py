@@ -79,7 +79,7 @@ def claimed(output: Path) -> Iterator[int]:
         LayoutError: Another packing holds the folder.
         StorageError: The folder cannot be made or locked.
     """
-    made = _make(output)
+    made = [folder for folder in (output, *output.parents) if not folder.exists()]
     path = output / _LOCK_NAME
     try:
         with ExitStack() as stack:
@@ -95,7 +95,9 @@ def claimed(output: Path) -> Iterator[int]:
                 with suppress(LayoutError, FileNotFoundError), _locked(path, patience=0):
                     path.unlink()
     finally:
-        _remove_if_empty(made)
+        with suppress(OSError):  # those that hold something stay
+            for folder in made:
+                folder.rmdir()
 
 
 def _locked(path: Path, *, patience: float) -> AbstractContextManager[int]:
@@ -106,23 +108,6 @@ def _locked(path: Path, *, patience: float) -> AbstractContextManager[int]:
         cure="wait for it, or pack elsewhere",
         patience=patience,
     )
-
-
-def _make(output: Path) -> list[Path]:
-    """Make a folder and those above it; return the new ones, the deepest first."""
-    missing = [folder for folder in (output, *output.parents) if not folder.exists()]
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(output, error) from error
-    return missing
-
-
-def _remove_if_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        if any(folder.iterdir()):
-            return
-        folder.rmdir()
 
 
 def _unusable(output: Path, error: OSError) -> StorageError:

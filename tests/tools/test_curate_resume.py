@@ -420,6 +420,24 @@ def test_what_cannot_be_removed_is_an_error(root: Path, output: Path) -> None:
         run(root, output, where="caption.score > 100")
 
 
+def test_a_run_that_waits_for_the_end_of_another_does_not_disturb_it(
+    root: Path,
+    output: Path,
+    expected: tuple[CurationReport, dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rmdir = Path.rmdir
+
+    def remove(path: Path) -> None:
+        (output / ".curate" / "lock").touch()  # the other has opened it anew
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", remove)
+    run(root, output)
+
+    assert tree(output) == {**expected[1], ".curate/lock": b""}
+
+
 def test_a_file_is_refused_as_output(root: Path, output: Path) -> None:
     output.write_text("a file")
 

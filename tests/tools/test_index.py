@@ -1,5 +1,6 @@
 """Building an index: only what changed, whole or not at all, one process at a time."""
 
+import fcntl
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,23 @@ def test_every_part_folder_has_a_file_and_old_ones_go(tmp_path: Path) -> None:
     (folder / ".stage" / "left.tmp").touch()
     assert build_index(tmp_path).num_written == 0
     assert {path.name for path in folder.iterdir()} == {".lock", "%2F.parquet", "a%2Fb.parquet"}
+
+
+def test_a_build_that_waits_for_the_end_of_another_has_its_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+
+    def lock(descriptor: int, operation: int) -> None:
+        # Another build ends just now, and removes what it has put shards aside in.
+        with suppress(FileNotFoundError):
+            (root / ".twin_index" / ".stage").rmdir()
+        ended.append(operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+
+    assert build_index(root).num_read == 4
+    assert len(ended) == 1
 
 
 def test_other_arguments_build_anew(root: Path) -> None:
