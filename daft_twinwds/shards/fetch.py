@@ -11,7 +11,7 @@ from daft_twinwds.errors import StorageError, TwinWebDatasetError
 from daft_twinwds.shards.failures import UNSATISFIABLE, Failure, failure_of, to_error
 from daft_twinwds.shards.options import StorageOptions
 from daft_twinwds.shards.sources import Answer, Source
-from daft_twinwds.shards.stats import StorageStats, record
+from daft_twinwds.shards.stats import record
 from daft_twinwds.shards.urls import Url
 
 __all__ = ["Piece", "fetch", "pause", "retried"]
@@ -94,13 +94,13 @@ def retried(
         except Exception as error:  # noqa: BLE001  # each client and file system has its own errors
             failure = failure_of(error)
         finally:
-            record(StorageStats(requests=1, seconds=time.perf_counter() - begin))
+            record(requests=1, seconds=time.perf_counter() - begin)
         failures += 1
         if failure.is_final or failures > options.retries:
             raise to_error(failure, where=where, url=url, options=options, tries=failures)
         seconds = pause(failures, options)
         logger.info("%s: %s; asking again in %.1f s", where, failure.reason, seconds)
-        record(StorageStats(retries=1))
+        record(retries=1)
         time.sleep(seconds)
 
 
@@ -160,7 +160,7 @@ class _Fetch:
                 self._reached,
                 seconds,
             )
-            record(StorageStats(retries=1))
+            record(retries=1)
             time.sleep(seconds)
 
     def _try(self) -> Failure | None:
@@ -182,7 +182,7 @@ class _Fetch:
         finally:
             seconds = time.perf_counter() - begin
             came = self._received - before
-            record(StorageStats(requests=requests, bytes=came, seconds=seconds))
+            record(requests=requests, bytes=came, seconds=seconds)
         if self._reached < self._stop:
             return Failure(
                 reason=f"the answer ended at byte {self._reached}, {self._stop} was promised",

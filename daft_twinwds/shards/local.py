@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.closing import Closing
-from daft_twinwds.shards.stats import StorageStats, record
+from daft_twinwds.shards.stats import record
 
-__all__ = ["LocalFile"]
+__all__ = ["LazyFile", "LocalFile", "read_start"]
 
 READ_AHEAD = 1 << 16
 """Bytes read at once while headers lie close together, as those of small members do."""
@@ -48,10 +48,7 @@ class LocalFile(Closing):
             self._descriptor = os.open(path, os.O_RDONLY)
             state = os.fstat(self._descriptor)
         except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be opened ({error.strerror}); expected a readable file; "
-                "check the path and its permissions"
-            ) from error
+            raise _unopened(path, error) from error
         if not stat.S_ISREG(state.st_mode):
             self.close()
             raise StorageError(
@@ -71,7 +68,7 @@ class LocalFile(Closing):
         if descriptor >= 0:
             os.close(descriptor)
             # Once per file: a lock for every header would cost more than reading it.
-            record(StorageStats(requests=self._requests, bytes=self._bytes, seconds=self._seconds))
+            record(requests=self._requests, bytes=self._bytes, seconds=self._seconds)
 
     def data(self) -> "bytes | LocalFile":
         """Return the file to be sliced: as bytes if it is small, else by ranges of itself.
@@ -157,6 +154,53 @@ class LocalFile(Closing):
             ) from error
         self._seconds += time.perf_counter() - begin
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class LazyFile:
+    """A local file as bytes, which is opened for each slice; for those that are hardly needed."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path = path
+        self._size = size
+
+    def __len__(self) -> int:
+        """Size in bytes, as it was given."""
+        return self._size
+
+    def __getitem__(self, index: slice, /) -> bytes:
+        """Return bytes by position.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        with LocalFile(self._path) as file:
+            return file[index]
+
+
+def read_start(path: str, size: int) -> bytes:
+    """Return the first bytes of a file, all of them if it is shorter; three system calls.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    begin = time.perf_counter()
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            data = os.read(descriptor, size)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unopened(path, error) from error
+    record(requests=1, bytes=len(data), seconds=time.perf_counter() - begin)
+    return data
+
+
+def _unopened(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be opened ({error.strerror}); expected a readable file; check the path "
+        "and its permissions"
+    )
 
 
 def _joined_size(positions: Sequence[int], sizes: Sequence[int], first: int) -> int:

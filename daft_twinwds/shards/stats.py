@@ -20,14 +20,6 @@ class StorageStats:
     seconds: float = 0.0
     """Time spent waiting for them, added up over threads."""
 
-    def __add__(self, other: "StorageStats") -> "StorageStats":
-        return StorageStats(
-            requests=self.requests + other.requests,
-            bytes=self.bytes + other.bytes,
-            retries=self.retries + other.retries,
-            seconds=self.seconds + other.seconds,
-        )
-
     def __sub__(self, other: "StorageStats") -> "StorageStats":
         return StorageStats(
             requests=self.requests - other.requests,
@@ -37,20 +29,26 @@ class StorageStats:
         )
 
 
-_total = StorageStats()
+# Plain numbers: files are opened by the million, and counting is to cost less than opening.
+_requests = _bytes = _retries = 0
+_seconds = 0.0
 _lock = Lock()
 
 
-def record(stats: StorageStats) -> None:
-    """Add to the process's counts."""
-    global _total
+def record(*, requests: int = 0, bytes: int = 0, retries: int = 0, seconds: float = 0.0) -> None:
+    """Add to the process's counts, which are those of `StorageStats`."""
+    global _requests, _bytes, _retries, _seconds
     with _lock:
-        _total += stats
+        _requests += requests
+        _bytes += bytes
+        _retries += retries
+        _seconds += seconds
 
 
 def storage_stats() -> StorageStats:
     """Return the process's counts so far; a forked child goes on from its parent's."""
-    return _total
+    with _lock:
+        return StorageStats(requests=_requests, bytes=_bytes, retries=_retries, seconds=_seconds)
 
 
 def _renew_lock() -> None:

@@ -12,7 +12,7 @@ from daft_twinwds.errors import DecodeError
 from daft_twinwds.pictures.byte_ranges import FIRST, begun
 from daft_twinwds.pictures.image_header import read_header
 from daft_twinwds.query.schema import SUFFIXES_OF_MEDIUM
-from daft_twinwds.shards.storage import LocalFile
+from daft_twinwds.shards.local import LazyFile, LocalFile, read_start
 from daft_twinwds.tools.pack_pace import run_paced
 from daft_twinwds.tools.pack_report import LeftOut
 from daft_twinwds.tools.pack_samples import Samples
@@ -122,7 +122,7 @@ class Classifier:
             return self._left_out(place, self.main, "not a video", "it has no duration")
         try:
             if not is_video:
-                return _Measures(*_shown_size(path))
+                return _Measures(*_shown_size(path, int(self.samples.files[self.main].sizes[place])))
             height, width, seconds = video_shape(path)
         except DecodeError as error:
             reason = "unreadable video" if is_video else "unreadable picture"
@@ -152,11 +152,10 @@ class Classifier:
         )
 
 
-def _shown_size(path: str) -> tuple[int, int]:
+def _shown_size(path: str, size: int) -> tuple[int, int]:
     """Return (height, width) of a picture, turned by EXIF; few files are read beyond their head."""
-    with LocalFile(path) as file:
-        head = file.read(0, min(FIRST, len(file)))
-        return read_header(begun(file, 0, len(file), head)).upright
+    head = read_start(path, FIRST)
+    return read_header(begun(LazyFile(path, size), 0, size, head)).upright
 
 
 def _decode(path: str) -> None:
