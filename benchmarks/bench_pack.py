@@ -65,7 +65,7 @@ def plain_loop(source: Path, plan: Path, output: Path, *, classify: bool, sync: 
         for path in (source / "image").iterdir():
             ratio_of(path)
     counts = []
-    for shard in iter_plan(str(plan)):
+    for _, _, shard in iter_plan(str(plan)):
         for modality in MODALITIES:
             path = output / shard.tar(modality)
             path.parent.mkdir(parents=True, exist_ok=True)

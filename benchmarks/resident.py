@@ -41,9 +41,16 @@ def resident(process: int | str = "self") -> int:
 
 def resident_with_children() -> int:
     """Return the bytes that this process and its children have in memory (Linux)."""
-    tasks = Path("/proc/self/task").iterdir()
-    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    children = [pid for task in Path("/proc/self/task").iterdir() for pid in children_of(task)]
     return resident() + sum(resident(pid) for pid in children if is_program(pid))
+
+
+def children_of(task: Path) -> list[str]:
+    """Return the processes that a thread has started; none if it has ended."""
+    try:
+        return (task / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def is_program(child: str) -> bool:

@@ -1,7 +1,8 @@
 """What a picture's header claims: checked before anything is allocated for its pixels."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from PIL.ImageFile import ImageFile
@@ -64,7 +65,8 @@ def read_header(data: Bytes) -> PictureHeader:
     Raises:
         DecodeError: The bytes are no picture, or the header is cut or damaged.
     """
-    head = next(iter_heads(data))
+    heads = iter_heads(data)
+    head = next(heads)
     name = format_of(head)
     if name is None:
         raise DecodeError(
@@ -72,7 +74,7 @@ def read_header(data: Bytes) -> PictureHeader:
             "the file again"
         )
     try:
-        header = _READERS.get(name, _read_by_plugin)(data, name)
+        header = _READERS.get(name, _read_by_plugin)(data, name, chain([head], heads))
     except (struct.error, IndexError, ValueError) as error:
         raise DecodeError(
             f"{name} of {len(data)} bytes has a damaged header: {error}; expected a whole file; "
@@ -110,9 +112,9 @@ def check_claims(header: PictureHeader, *, size: int, max_pixels: int) -> None:
         )
 
 
-def _read_jpeg(data: Bytes, name: str) -> PictureHeader:
+def _read_jpeg(data: Bytes, name: str, heads: Iterator[bytes]) -> PictureHeader:
     head, lead = b"", jpeg.JpegLead(exif=None, is_huffman=False, is_whole=False)
-    for head in iter_heads(data):
+    for head in heads:
         lead = jpeg.read_lead(head)
         if lead.is_whole:
             break
@@ -131,7 +133,7 @@ def _read_jpeg(data: Bytes, name: str) -> PictureHeader:
     )
 
 
-def _read_png(data: Bytes, name: str) -> PictureHeader:
+def _read_png(data: Bytes, name: str, _: Iterator[bytes]) -> PictureHeader:
     start = data[:_START]
     height, width = png.png_size(start)
     exif = png.png_exif(data)
@@ -144,7 +146,7 @@ def _read_png(data: Bytes, name: str) -> PictureHeader:
     )
 
 
-def _read_webp(data: Bytes, name: str) -> PictureHeader:
+def _read_webp(data: Bytes, name: str, _: Iterator[bytes]) -> PictureHeader:
     """Read a WebP by hand: Pillow's plugin allocates the canvas on opening.
 
     Source:
@@ -184,8 +186,7 @@ def _webp_orientation(data: Bytes) -> int:
     return UPRIGHT
 
 
-def _read_gif(data: Bytes, name: str) -> PictureHeader:
-    heads = iter_heads(data)
+def _read_gif(data: Bytes, name: str, heads: Iterator[bytes]) -> PictureHeader:
     while True:
         head = next(heads)
         try:
@@ -224,7 +225,7 @@ def _gif_header(data: bytes, name: str) -> PictureHeader:
     )
 
 
-def _read_by_plugin(data: Bytes, name: str) -> PictureHeader:
+def _read_by_plugin(data: Bytes, name: str, _: Iterator[bytes]) -> PictureHeader:
     picture = open_lazily(data, name)
     orientation = UPRIGHT
     if isinstance(picture, TiffImageFile):
@@ -249,7 +250,7 @@ def _least_plain_bytes(picture: ImageFile) -> int:
     return picture.height * picture.width * _LEAST_BITS.get(picture.mode, 1) // 8
 
 
-_READERS: dict[str, Callable[[Bytes, str], PictureHeader]] = {
+_READERS: dict[str, Callable[[Bytes, str, Iterator[bytes]], PictureHeader]] = {
     "JPEG": _read_jpeg,
     "PNG": _read_png,
     "WEBP": _read_webp,

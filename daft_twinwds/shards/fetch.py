@@ -182,7 +182,7 @@ class _Fetch:
         finally:
             seconds = time.perf_counter() - begin
             came = self._received - before
-            record(requests=requests, bytes=came, seconds=seconds)
+            record(requests=requests, num_bytes=came, seconds=seconds)
         if self._reached < self._stop:
             return Failure(
                 reason=f"the answer ended at byte {self._reached}, {self._stop} was promised",

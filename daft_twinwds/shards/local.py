@@ -68,7 +68,7 @@ class LocalFile(Closing):
         if descriptor >= 0:
             os.close(descriptor)
             # Once per file: a lock for every header would cost more than reading it.
-            record(requests=self._requests, bytes=self._bytes, seconds=self._seconds)
+            record(requests=self._requests, num_bytes=self._bytes, seconds=self._seconds)
 
     def data(self) -> "bytes | LocalFile":
         """Return the file to be sliced: as bytes if it is small, else by ranges of itself.
@@ -192,7 +192,7 @@ def read_start(path: str, size: int) -> bytes:
             os.close(descriptor)
     except OSError as error:
         raise _unopened(path, error) from error
-    record(requests=1, bytes=len(data), seconds=time.perf_counter() - begin)
+    record(requests=1, num_bytes=len(data), seconds=time.perf_counter() - begin)
     return data
 
 

@@ -35,12 +35,14 @@ _seconds = 0.0
 _lock = Lock()
 
 
-def record(*, requests: int = 0, bytes: int = 0, retries: int = 0, seconds: float = 0.0) -> None:
+def record(
+    *, requests: int = 0, num_bytes: int = 0, retries: int = 0, seconds: float = 0.0
+) -> None:
     """Add to the process's counts, which are those of `StorageStats`."""
     global _requests, _bytes, _retries, _seconds
     with _lock:
         _requests += requests
-        _bytes += bytes
+        _bytes += num_bytes
         _retries += retries
         _seconds += seconds
 

@@ -122,7 +122,9 @@ class Classifier:
             return self._left_out(place, self.main, "not a video", "it has no duration")
         try:
             if not is_video:
-                return _Measures(*_shown_size(path, int(self.samples.files[self.main].sizes[place])))
+                return _Measures(
+                    *_shown_size(path, int(self.samples.files[self.main].sizes[place]))
+                )
             height, width, seconds = video_shape(path)
         except DecodeError as error:
             reason = "unreadable video" if is_video else "unreadable picture"

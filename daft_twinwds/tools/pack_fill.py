@@ -1,73 +1,106 @@
-"""Fills tars with copies of files. A packing's worker processes import this and little else."""
+"""Fills the tars of a plan with copies of files. Worker processes import this and little else."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
+from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.tar_write import TarWriter
+from daft_twinwds.tools.pack_shard import ShardPlan, shard_of
 
-__all__ = ["SYNCS", "Member", "TarJob", "fill_tars"]
+__all__ = ["SYNCS", "Job", "Places", "Tar", "fill_tars"]
 
-SYNCS: Final = 4
-"""Tars that wait for the disk while the next one is filled."""
-
-
-class Member(NamedTuple):
-    """A file that becomes a member."""
-
-    name: str
-    """In the tar."""
-    path: str
-    """Of the file."""
-    size: int
-    """Its bytes."""
+SYNCS: Final = 2
+"""Jobs whose tars wait for the disk while those of the next one are filled."""
 
 
-class TarJob(NamedTuple):
+class Places(NamedTuple):
+    """Where things are; absolute paths."""
+
+    plan: str
+    """The plan."""
+    output: str
+    """Folder of the data set."""
+    folders: Sequence[tuple[str, str]]
+    """Modalities, and the folders that their files are read from."""
+
+
+class Tar(NamedTuple):
     """A tar to be written."""
 
-    path: str
-    """Its own."""
-    members: list[Member]
-    """In order."""
+    start: int
+    """Place in the plan of its shard's line."""
+    stop: int
+    """Where the line ends."""
+    modality: int
+    """Which of the modalities it is."""
 
 
-def fill_tars(jobs: Iterable[TarJob]) -> Iterator[str]:
+class Job(NamedTuple):
+    """Tars that are filled one after another, and then wait for the disk together."""
+
+    tars: list[Tar]
+    """Those of a shard stand together."""
+    paths: list[str]
+    """Of the tars below the output, for whoever wants to know."""
+
+
+def fill_tars(places: Places, jobs: Iterable[Job]) -> Iterator[Job]:
     """Write tars, one after another.
 
     Args:
+        places: Where the plan is, and what it is about.
         jobs: Taken up to `SYNCS` ahead of what is yielded, and one more.
 
     Yields:
-        The path of each, in order, when it is on the disk under its name.
+        Each, in order, when its tars are on the disk under their names.
 
     Raises:
-        StorageError: A file cannot be read, has another size than it should, or the disk fails.
-            Tars that have been filled get their names.
+        StorageError: A file cannot be read, has another size than it should, the plan is not what
+            it was, or the disk fails. Earlier jobs are finished.
     """
-    pending: deque[Future[str]] = deque()
+    pending: deque[Future[Job]] = deque()
     with ThreadPoolExecutor(SYNCS) as syncing:
         for job in jobs:
-            pending.append(syncing.submit(_finish, job.path, _filled(job)))
+            pending.append(syncing.submit(_finish, job, _filled(job, places)))
             if len(pending) > SYNCS:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _filled(job: TarJob) -> ExitStack:
-    """Copy the files into a new tar; closing the stack completes it."""
+def _filled(job: Job, places: Places) -> ExitStack:
+    """Copy the files into new tars; closing the stack completes them."""
     with ExitStack() as stack:
-        file = stack.enter_context(new_file(job.path))
-        with TarWriter(file) as tar:
-            for member in job.members:
-                tar.add_file(member.name, member.path, size=member.size)
+        for (start, stop), twins in groupby(job.tars, key=itemgetter(0, 1)):
+            shard = _shard(places.plan, start, stop)
+            for tar in twins:
+                modality, folder = places.folders[tar.modality]
+                file = stack.enter_context(new_file(f"{places.output}/{shard.tar(modality)}"))
+                with TarWriter(file) as writer:
+                    for name, source, size in shard.members(modality):
+                        writer.add_file(name, f"{folder}/{source}", size=size)
+                file.flush()
         return stack.pop_all()
 
 
-def _finish(path: str, tar: ExitStack) -> str:
-    tar.close()
-    return path
+def _shard(plan: str, start: int, stop: int) -> ShardPlan:
+    try:
+        with open(plan, "rb") as file:
+            file.seek(start)
+            return shard_of(file.read(stop - start))
+    except (OSError, ValueError, TypeError) as error:
+        raise StorageError(
+            f"{plan}: no shard at byte {start} ({error}); expected the plan that was made for this "
+            "packing; pack again, into another folder"
+        ) from error
+
+
+def _finish(job: Job, tars: ExitStack) -> Job:
+    tars.close()
+    return job

@@ -8,7 +8,9 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 from sys import intern
@@ -92,7 +94,7 @@ def list_folders(root: Path, settings: PackSettings) -> tuple[dict[str, Folder],
 def _modality_names(root: Path) -> tuple[list[str], list[LeftOut]]:
     names: list[str] = []
     left_out: list[LeftOut] = []
-    for entry in _sorted_entries(str(root)):
+    for entry in _sorted(str(root), str(root)):
         reason = HIDDEN if entry.name.startswith(".") else None
         if reason is None and not entry.is_dir():
             reason = "not in a modality's folder"
@@ -154,35 +156,30 @@ class _Listing:
         return self._folder
 
     def _iter_files(self, folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        for entry in _sorted_entries(folder):
-            name = prefix + entry.name
-            if entry.name.startswith("."):
-                self._leave_out(name, HIDDEN)
-            elif entry.is_dir(follow_symlinks=False):
-                yield from self._iter_files(entry.path, f"{name}/")
-            else:
-                status = self._status(entry, name)
-                if status is not None:
-                    yield name, status
+        """Yield regular files; anything else is left out."""
+        # Entries of an open folder are asked about by their names in it, which is quicker by a
+        # third than by the whole path.
+        with _opened(folder) as descriptor:
+            for entry in _sorted(descriptor, folder):
+                name = prefix + entry.name
+                if entry.name.startswith("."):
+                    self._leave_out(name, HIDDEN)
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from self._iter_files(f"{folder}/{entry.name}", f"{name}/")
+                elif entry.is_symlink() and (reason := self._link_fault(folder, entry.name)):
+                    self._leave_out(name, reason)
+                else:
+                    try:
+                        status = entry.stat()
+                    except OSError as error:
+                        raise _unlisted(f"{folder}/{entry.name}", error) from error
+                    if S_ISREG(status.st_mode):
+                        yield name, status
+                    else:
+                        self._leave_out(name, "not a file")
 
-    def _status(self, entry: os.DirEntry[str], name: str) -> os.stat_result | None:
-        """Return the status of a regular file; anything else is left out."""
-        if entry.is_symlink():
-            reason = self._link_fault(entry)
-            if reason is not None:
-                self._leave_out(name, reason)
-                return None
-        try:
-            status = entry.stat()
-        except OSError as error:
-            raise _unlisted(entry.path, error) from error
-        if S_ISREG(status.st_mode):
-            return status
-        self._leave_out(name, "not a file")
-        return None
-
-    def _link_fault(self, entry: os.DirEntry[str]) -> str | None:
-        link = Path(entry.path)
+    def _link_fault(self, folder: str, name: str) -> str | None:
+        link = Path(folder, name)
         try:
             target = link.resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a link that leads back to itself
@@ -235,10 +232,23 @@ def _double_error(folder: str, doubles: Sequence[tuple[str, str]]) -> LayoutErro
     )
 
 
-def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unlisted(folder, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _sorted(place: str | int, folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, which is given by its path, or by its descriptor, too."""
+    try:
+        with os.scandir(place) as entries:
+            return sorted(entries, key=attrgetter("name"))
     except OSError as error:
         raise _unlisted(folder, error) from error
 

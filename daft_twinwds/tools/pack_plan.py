@@ -6,25 +6,25 @@ says where each key came from, too.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from daft_twinwds.errors import ResumeError
 from daft_twinwds.shards.new_file import new_file
-from daft_twinwds.shards.tar_write import tar_size
 from daft_twinwds.tools.pack_report import PackedLeaf
 from daft_twinwds.tools.pack_samples import Samples, groups
 from daft_twinwds.tools.pack_settings import PackSettings
+from daft_twinwds.tools.pack_shard import ShardPlan, line_of, shard_of
 
 __all__ = [
     "PLAN_NAME",
     "PlanHead",
-    "ShardPlan",
+    "PlanLine",
     "iter_plan",
     "plan_shards",
     "read_plan_head",
@@ -72,36 +72,15 @@ class PlanHead:
                 yield f"folder {name!r}", _described(saved, name), _described(self, name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardPlan:
-    """The twin tars of one name; a line of the plan."""
+class PlanLine(NamedTuple):
+    """A shard in the file."""
 
-    leaf: str
-    """Folder below the output; empty for the output itself."""
-    name: str
-    """Path below each modality's folder."""
-    keys: Sequence[str]
-    """Of its samples, in order."""
-    files: Mapping[str, Sequence[str | None]]
-    """Modality -> path below its folder of the file of each key, or None where it lacks one."""
-    sizes: Mapping[str, Sequence[int]]
-    """Modality -> bytes of those files, 0 where there is none."""
-
-    def tar(self, modality: str) -> str:
-        """Return the path of a twin below the output."""
-        return "/".join(part for part in (self.leaf, modality, self.name) if part)
-
-    def members(self, modality: str) -> Iterator[tuple[str, str, int]]:
-        """Yield (member's name, file, bytes) of a twin, in order."""
-        for key, file, size in zip(
-            self.keys, self.files[modality], self.sizes[modality], strict=True
-        ):
-            if file is not None:
-                yield f"{key}.{file.rpartition('.')[2].lower()}", file, size
-
-    def size(self, modality: str) -> int:
-        """Return the bytes that a twin will have."""
-        return tar_size((name, size) for name, _, size in self.members(modality))
+    start: int
+    """Where its line begins, in bytes."""
+    stop: int
+    """Where it ends."""
+    shard: ShardPlan
+    """What it says."""
 
 
 def plan_shards(
@@ -142,9 +121,9 @@ def write_plan(output: str, head: PlanHead, shards: Iterable[ShardPlan]) -> None
         StorageError: The folder cannot be written to.
     """
     with new_file(f"{output}/{PLAN_NAME}") as file:
-        file.write(_line(head))
+        file.write(json.dumps(asdict(head), ensure_ascii=False).encode() + b"\n")
         for shard in shards:
-            file.write(_line(shard))
+            file.write(line_of(shard))
 
 
 def read_plan_head(output: str) -> PlanHead | None:
@@ -163,7 +142,7 @@ def read_plan_head(output: str) -> PlanHead | None:
         return PlanHead(**content)
 
 
-def iter_plan(output: str) -> Iterator[ShardPlan]:
+def iter_plan(output: str) -> Iterator[PlanLine]:
     """Yield the shards of the plan in a folder, reading them one by one.
 
     Raises:
@@ -171,9 +150,11 @@ def iter_plan(output: str) -> Iterator[ShardPlan]:
     """
     path = Path(output) / PLAN_NAME
     with _plan_faults(path), path.open("rb") as file:
-        file.readline()
+        start = len(file.readline())
         for line in file:
-            yield ShardPlan(**json.loads(line))
+            stop = start + len(line)
+            yield PlanLine(start, stop, shard_of(line))
+            start = stop
 
 
 def summary_of(shards: Iterable[ShardPlan]) -> tuple[PackedLeaf, ...]:
@@ -194,11 +175,6 @@ def summary_of(shards: Iterable[ShardPlan]) -> tuple[PackedLeaf, ...]:
         )
         for leaf, count in counts.items()
     )
-
-
-def _line(record: PlanHead | ShardPlan) -> bytes:
-    values = {item.name: getattr(record, item.name) for item in fields(record)}
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 @contextmanager

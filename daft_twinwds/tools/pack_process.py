@@ -1,4 +1,4 @@
-"""A worker process that fills tars: Python copies small files no faster in several threads."""
+"""Worker processes that fill tars: Python copies small files no faster in several threads."""
 
 import json
 import os
@@ -6,25 +6,29 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
-from itertools import chain
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, Final
+from selectors import EVENT_READ, DefaultSelector
+from typing import BinaryIO, Final, Self
 
 import daft_twinwds
 from daft_twinwds import errors
 from daft_twinwds.errors import StorageError, TwinWebDatasetError
-from daft_twinwds.tools.pack_fill import SYNCS, TarJob
+from daft_twinwds.tools.pack_fill import SYNCS, Job, Places
 
-__all__ = ["can_start", "fill_by_process"]
+__all__ = ["Processes", "can_start"]
 
-_AHEAD: Final = SYNCS + 4
-"""Jobs that a process has at a time: those whose tars wait for the disk, and some to go on with.
+_AHEAD: Final = SYNCS + 3
+"""Jobs that a process has at a time: those that wait for the disk, and some to go on with.
 
-With no more than the former both sides would wait for each other.
+With no more than the former both sides would wait for each other. They fit into a pipe, which holds
+4096 bytes at least, so that giving one never waits for a process that is busy.
 """
-
+_MOST: Final = 1 << 16
+"""Bytes of answers that are read at a time."""
 _END: Final = b"null\n"
 """Instead of a job: a pipe alone does not end while a fork of this process has it open, too."""
 
@@ -46,24 +50,148 @@ def can_start() -> bool:
     return is_python and Path(sys.executable).exists()
 
 
-def fill_by_process(jobs: Iterable[TarJob], *, lock: int) -> Iterator[str]:
-    """Write tars as `fill_tars` does, in a process that is started for it.
+class Processes:
+    """Worker processes of one packing, which are waited for where a ``with`` block ends."""
 
-    Args:
-        jobs: Some more are asked for than are being written. Without one nothing is started.
-        lock: Descriptor of the output's lock. The process holds it, too, so that nobody writes
-            there before it has ended, even if this one is killed.
+    def __init__(self, num_workers: int, *, lock: int) -> None:
+        """Start nothing yet.
 
-    Yields:
-        The path of each tar, in order, when it is on the disk under its name.
+        Args:
+            num_workers: Most processes.
+            lock: Descriptor of the output's lock. The processes hold it, too, so that nobody writes
+                there before they have ended, even if this one is killed.
+        """
+        self._num_workers = num_workers
+        self._lock = lock
+        self._stack = ExitStack()
+        self._workers: list[_Worker] = []
 
-    Raises:
-        StorageError: As `fill_tars`; or the process could not be started, or was killed.
-    """
-    jobs = iter(jobs)
-    first = next(jobs, None)
-    if first is None:
-        return
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start all of them, so that they are ready when there are jobs.
+
+        Raises:
+            StorageError: One cannot be started.
+        """
+        while len(self._workers) < self._num_workers:
+            self._workers.append(self._stack.enter_context(_started_worker(self._lock)))
+
+    def fill(self, places: Places, jobs: Iterable[Job]) -> Generator[Job, None, None]:
+        """Write tars as `fill_tars` does; without a job nothing is started. To be called once.
+
+        Args:
+            places: Where the plan is, and what it is about.
+            jobs: Some more are asked for than are being done.
+
+        Yields:
+            Each job, when its tars are on the disk under their names.
+
+        Raises:
+            StorageError: As `fill_tars`; or a process could not be started, or was killed. What has
+                been begun is finished.
+        """
+        jobs = iter(jobs)
+        first = list(islice(jobs, self._num_workers))
+        if not first:
+            return
+        self.start()
+        workers = self._workers[: len(first)]
+        with DefaultSelector() as ready:
+            for worker, job in zip(workers, first, strict=True):
+                worker.begin(places)
+                worker.give(job)
+                ready.register(worker.answers, EVENT_READ, worker)
+            for _ in range(_AHEAD - 1):
+                for worker in workers:
+                    worker.give(next(jobs, None))
+            while ready.get_map():
+                for key, _ in ready.select():
+                    worker = key.data
+                    for job in worker.done():
+                        yield job
+                        worker.give(next(jobs, None))
+                    if not worker.due:
+                        ready.unregister(key.fileobj)
+
+
+class _Worker:
+    """A process and what it has been given to do."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", noise: BinaryIO) -> None:
+        assert process.stdin
+        assert isinstance(process.stdout, BufferedReader)
+        self.answers = process.stdout
+        self.due: deque[Job] = deque()
+        self._process = process
+        self._jobs = process.stdin
+        self._noise = noise
+        self._begun = b""
+
+    def begin(self, places: Places) -> None:
+        """Say what it is about."""
+        self._send(json.dumps(places).encode() + b"\n")
+
+    def give(self, job: Job | None) -> None:
+        """Send a job, or that there are no more."""
+        if job is None:
+            self.end()
+        else:
+            self.due.append(job)
+            self._send(json.dumps(job.tars).encode() + b"\n")
+
+    def end(self) -> None:
+        """Send that there are no more jobs, unless that has been done."""
+        if not self._jobs.closed:
+            self._send(_END)
+            with suppress(BrokenPipeError):
+                self._jobs.close()
+
+    def done(self) -> Iterator[Job]:
+        """Yield the jobs that answers have come for, at least a part of one.
+
+        Raises:
+            StorageError: A job has failed, or the process has ended without an answer that was due.
+        """
+        came = self.answers.read1(_MOST)
+        if not came:
+            raise self._early()
+        *lines, self._begun = (self._begun + came).split(b"\n")
+        for line in lines:
+            try:
+                error = json.loads(line)
+            except ValueError:
+                raise self._early() from None
+            if error is not None:
+                name, text = error
+                kind: type[TwinWebDatasetError] = getattr(errors, name)
+                raise kind(text)
+            yield self.due.popleft()
+
+    def _send(self, line: bytes) -> None:
+        # If it has ended, what it has answered says why.
+        with suppress(BrokenPipeError):
+            self._jobs.write(line)
+            self._jobs.flush()
+
+    def _early(self) -> StorageError:
+        self.end()
+        code = self._process.wait()
+        self._noise.seek(0)
+        said = self._noise.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return StorageError(
+            f"a worker process ended early (exit code {code}; {said or 'silent'}); expected it to "
+            "live; give it more memory, or pass num_workers=1, which starts none, and resume"
+        )
+
+
+@contextmanager
+def _started_worker(lock: int) -> Iterator[_Worker]:
+    """Yield a process, which is waited for in the end."""
     with ExitStack() as stack:
         try:
             noise = stack.enter_context(tempfile.TemporaryFile())
@@ -75,22 +203,12 @@ def fill_by_process(jobs: Iterable[TarJob], *, lock: int) -> Iterator[str]:
                 "process more memory and files, or pass num_workers=1, which starts none, and "
                 "resume"
             ) from error
-        try:
-            with process:
-                assert process.stdin
-                assert process.stdout
-                yield from _conversation(chain([first], jobs), process.stdin, process.stdout)
-            is_whole = process.returncode == 0
-        except EOFError:
-            is_whole = False
-        if not is_whole:
-            noise.seek(0)
-            said = noise.read().decode(errors="replace").strip().rpartition("\n")[2]
-            raise StorageError(
-                f"a worker process ended early (exit code {process.returncode}; {said or 'silent'})"
-                "; expected it to live; give it more memory, or pass num_workers=1, which starts "
-                "none, and resume"
-            )
+        worker = _Worker(process, noise)
+        with process:
+            try:
+                yield worker
+            finally:
+                worker.end()
 
 
 def _started(noise: BinaryIO, lock: int) -> "subprocess.Popen[bytes]":
@@ -107,41 +225,3 @@ def _started(noise: BinaryIO, lock: int) -> "subprocess.Popen[bytes]":
         pass_fds=[lock],
         start_new_session=True,  # or Ctrl-C would interrupt it, too
     )
-
-
-def _conversation(jobs: Iterable[TarJob], source: IO[bytes], answers: IO[bytes]) -> Iterator[str]:
-    """Send jobs, and yield the path of each that has been done.
-
-    Raises:
-        EOFError: The worker has ended without an answer that was due.
-        TwinWebDatasetError: A job has failed.
-    """
-    due: deque[str] = deque()
-    try:
-        for job in jobs:
-            due.append(job.path)
-            source.write(json.dumps(job).encode() + b"\n")
-            source.flush()
-            if len(due) == _AHEAD:
-                yield _next_done(due, answers)
-        source.write(_END)
-        source.close()
-    except BrokenPipeError:
-        # It has ended; what it has answered says why. Closing would send the rest once more.
-        with suppress(BrokenPipeError):
-            source.close()
-    while due:
-        yield _next_done(due, answers)
-
-
-def _next_done(due: deque[str], answers: IO[bytes]) -> str:
-    line = answers.readline()
-    try:
-        error = json.loads(line)
-    except ValueError:
-        raise EOFError from None
-    if error is not None:
-        name, text = error
-        kind: type[TwinWebDatasetError] = getattr(errors, name)
-        raise kind(text)
-    return due.popleft()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.tools.pack_classify import Classifier
+from daft_twinwds.tools.pack_fill import Places
 from daft_twinwds.tools.pack_input import HIDDEN, list_folders
 from daft_twinwds.tools.pack_output import claimed, require_apart, require_unused
 from daft_twinwds.tools.pack_plan import (
@@ -29,7 +30,7 @@ from daft_twinwds.tools.pack_report import (
 from daft_twinwds.tools.pack_samples import Samples, join, shuffled
 from daft_twinwds.tools.pack_settings import PackSettings, main_modality
 from daft_twinwds.tools.pack_shards import write_shards
-from daft_twinwds.tools.pack_workers import fill_in_parallel
+from daft_twinwds.tools.pack_workers import Load, Workers
 
 __all__ = ["Packing"]
 
@@ -67,16 +68,16 @@ class Packing:
         require_apart(self.source, self.output)
         require_unused(self.output, resume=resume)
         if dry_run:
-            prepared = self._prepare(dry_run=True, resume=resume, strict=strict)
+            prepared = self._prepare(None, resume=resume, strict=strict)
             return self._report(prepared, tars_found=0, dry_run=True)
-        with claimed(self.output) as lock:
+        with claimed(self.output) as lock, Workers(self.num_workers, lock=lock) as workers:
             # Another packing may have come and gone since the first look.
             require_unused(self.output, resume=resume)
-            prepared = self._prepare(dry_run=False, resume=resume, strict=strict)
-            return self._report(prepared, tars_found=self._write(prepared, lock), dry_run=False)
+            prepared = self._prepare(workers, resume=resume, strict=strict)
+            return self._report(prepared, tars_found=self._write(prepared, workers), dry_run=False)
 
-    def _prepare(self, *, dry_run: bool, resume: bool, strict: bool) -> _Prepared:
-        """Take up the plan that is there, or make one and write it down."""
+    def _prepare(self, workers: Workers | None, *, resume: bool, strict: bool) -> _Prepared:
+        """Take up the plan that is there, or make one and, if somebody is to follow it, write it."""
         output = str(self.output)
         folders, strays = list_folders(self.source, self.settings)
         head = PlanHead(
@@ -87,7 +88,9 @@ class Packing:
         if saved is not None:
             head.require_same(saved, path=f"{output}/{PLAN_NAME}")
             return _Prepared(
-                head=saved, left_out=read_left_out(output), leaves=summary_of(iter_plan(output))
+                head=saved,
+                left_out=read_left_out(output),
+                leaves=summary_of(line.shard for line in iter_plan(output)),
             )
         main = main_modality(self.settings, list(folders), where=str(self.source))
         samples, incomplete = join(folders, self.settings.optional)
@@ -95,6 +98,8 @@ class Packing:
             samples = shuffled(samples, self.settings.seed)
         wanted = samples.take(range(len(samples))[: self.settings.limit])
         head = replace(head, beyond_limit=len(samples) - len(wanted))
+        if workers is not None:
+            workers.expect(_load_of(wanted))
         leaves, unfit = self._leaves_of(wanted, main)
         left_out = [*strays, *incomplete, *unfit]
         for folder in folders.values():
@@ -102,11 +107,11 @@ class Packing:
         left_out.sort(key=lambda item: (item.key, item.modality, item.file))
         self._require_enough(left_out, num_samples=len(wanted) - len(unfit), strict=strict)
         shards = plan_shards(leaves, main, self.settings)
-        if not dry_run:
+        if workers is not None:
             # With the plan the packing is begun; what it left out has to be known by then.
             write_left_out(output, left_out)
             write_plan(output, head, shards)
-            shards = iter_plan(output)
+            shards = (line.shard for line in iter_plan(output))
         return _Prepared(head=head, left_out=tuple(left_out), leaves=summary_of(shards))
 
     def _leaves_of(
@@ -139,25 +144,27 @@ class Packing:
                 "without it"
             )
 
-    def _write(self, prepared: _Prepared, lock: int) -> int:
-        num_modalities = len(prepared.head.folders)
-        total = num_modalities * sum(leaf.num_shards for leaf in prepared.leaves)
-        fill = partial(
-            fill_in_parallel,
-            num_workers=self.num_workers,
-            num_files=num_modalities * sum(leaf.num_samples for leaf in prepared.leaves),
+    def _write(self, prepared: _Prepared, workers: Workers) -> int:
+        output, modalities = str(self.output), list(prepared.head.folders)
+        total = len(modalities) * sum(leaf.num_shards for leaf in prepared.leaves)
+        places = Places(
+            plan=f"{output}/{PLAN_NAME}",
+            output=output,
+            folders=[(name, f"{self.source}/{name}") for name in modalities],
+        )
+        load = Load(
+            num_files=len(modalities) * sum(leaf.num_samples for leaf in prepared.leaves),
             num_bytes=sum(sum(leaf.num_bytes.values()) for leaf in prepared.leaves),
-            lock=lock,
         )
 
         def progress(done: int, tar: str | None) -> None:
             self.progress(PackProgress(stage="write", done=done, total=total, tar=tar))
 
         return write_shards(
-            str(self.output),
-            iter_plan(str(self.output)),
-            {name: f"{self.source}/{name}" for name in prepared.head.folders},
-            fill=fill,
+            output,
+            iter_plan(output),
+            modalities,
+            fill=partial(workers.fill, load, places),
             progress=progress,
         )
 
@@ -170,3 +177,10 @@ class Packing:
             tars_found=tars_found,
             dry_run=dry_run,
         )
+
+
+def _load_of(samples: Samples) -> Load:
+    return Load(
+        num_files=len(samples) * len(samples.files),
+        num_bytes=sum(int(files.sizes.sum()) for files in samples.files.values()),
+    )

@@ -1,23 +1,30 @@
 """Follows a plan: writes its tars, several at a time, and the manifests when all are there."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from daft_twinwds.shards.manifest_write import write_manifest
 from daft_twinwds.shards.new_file import sync_folder
-from daft_twinwds.tools.pack_fill import Member, TarJob
-from daft_twinwds.tools.pack_plan import ShardPlan
+from daft_twinwds.tools.pack_fill import Job, Tar
+from daft_twinwds.tools.pack_plan import PlanLine
+from daft_twinwds.tools.pack_shard import ShardPlan
 
 __all__ = ["write_shards"]
+
+_TARS: Final = 16
+"""Most tars of a job; small ones are written faster when they wait for the disk together."""
+_BYTES: Final = 1 << 22
+"""Bytes of their files after which a job takes no more tars."""
 
 
 def write_shards(
     output: str,
-    shards: Iterable[ShardPlan],
-    folders: Mapping[str, str],
+    plan: Iterable[PlanLine],
+    modalities: Sequence[str],
     *,
-    fill: Callable[[Iterable[TarJob]], Generator[str, None, None]],
+    fill: Callable[[Iterable[Job]], Generator[Job, None, None]],
     progress: Callable[[int, str | None], None],
 ) -> int:
     """Write what is not there yet of a plan, the manifests last.
@@ -26,9 +33,9 @@ def write_shards(
 
     Args:
         output: Folder of the data set.
-        shards: The plan, leaf by leaf.
-        folders: Modality -> folder that its files are read from.
-        fill: Writes tars and yields the path of each.
+        plan: The shards, leaf by leaf.
+        modalities: In the order of the manifest.
+        fill: Writes tars and yields each job that is done.
         progress: Called with the number of tars that are done and the last one of them.
 
     Returns:
@@ -40,29 +47,31 @@ def write_shards(
     """
     leaves: dict[str, dict[str, int]] = {}
     parts: set[str] = set()
+    there: dict[str, set[str]] = {}
     found = 0
 
-    def iter_missing() -> Iterator[TarJob]:
+    def iter_missing() -> Iterator[tuple[Tar, str, int]]:
         nonlocal found
-        for shard in shards:
+        for start, stop, shard in plan:
             leaves.setdefault(shard.leaf, {})[shard.name] = len(shard.keys)
-            for modality, folder in folders.items():
-                tar = shard.tar(modality)
-                parts.add(tar.rpartition("/")[0])
-                if _is_there(f"{output}/{tar}", shard, modality):
+            for number, modality in enumerate(modalities):
+                path = shard.tar(modality)
+                part, _, name = path.rpartition("/")
+                if part not in parts:
+                    # One look for all of them, as tars are about to be written there.
+                    parts.add(part)
+                    there[modality] = _names_in(f"{output}/{part}")
+                if name in there[modality] and _is_whole(f"{output}/{path}", shard, modality):
                     found += 1
                 else:
-                    members = [
-                        Member(name, f"{folder}/{file}", size)
-                        for name, file, size in shard.members(modality)
-                    ]
-                    yield TarJob(f"{output}/{tar}", members)
+                    yield Tar(start, stop, number), path, sum(shard.sizes[modality])
 
     done = 0
-    with closing(fill(iter_missing())) as filled:
-        for path in filled:
-            done += 1
-            progress(found + done, path.removeprefix(f"{output}/"))
+    with closing(fill(_jobs(iter_missing()))) as filled:
+        for job in filled:
+            for path in job.paths:
+                done += 1
+                progress(found + done, path)
     progress(found + done, None)
     # The names of tars, of part folders, and so on up to the output.
     for folder in {above for part in parts for above in PurePosixPath(part, "x").parents}:
@@ -70,12 +79,33 @@ def write_shards(
     for leaf, counts in leaves.items():
         path = f"{output}/{leaf}".rstrip("/")
         write_manifest(
-            path, modalities=list(folders), names=list(counts), counts=list(counts.values())
+            path, modalities=modalities, names=list(counts), counts=list(counts.values())
         )
         sync_folder(path)
     return found
 
 
-def _is_there(path: str, shard: ShardPlan, modality: str) -> bool:
+def _jobs(tars: Iterable[tuple[Tar, str, int]]) -> Iterator[Job]:
+    """Yield neighbouring (tar, path, bytes) together as long as they are small."""
+    job, total = Job([], []), 0
+    for tar, path, size in tars:
+        job.tars.append(tar)
+        job.paths.append(path)
+        total += size
+        if len(job.tars) == _TARS or total >= _BYTES:
+            yield job
+            job, total = Job([], []), 0
+    if job.tars:
+        yield job
+
+
+def _names_in(folder: str) -> set[str]:
+    try:
+        return {entry.name for entry in Path(folder).iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
+def _is_whole(path: str, shard: ShardPlan, modality: str) -> bool:
     tar = Path(path)
     return tar.is_file() and tar.stat().st_size == shard.size(modality)

@@ -1,52 +1,93 @@
 """Several workers fill the tars of a packing: threads for large files, processes for small ones."""
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple, Self
 
-from daft_twinwds.tools.pack_fill import TarJob, fill_tars
-from daft_twinwds.tools.pack_process import can_start, fill_by_process
+from daft_twinwds.tools.pack_fill import Job, Places, fill_tars
+from daft_twinwds.tools.pack_process import Processes, can_start
 
-__all__ = ["fill_in_parallel"]
+__all__ = ["Load", "Workers"]
+
+
+class Load(NamedTuple):
+    """What there is to copy."""
+
+    num_files: int
+    """Files."""
+    num_bytes: int
+    """Their bytes."""
+
 
 _MANY: Final = 2000
 """Files that take longer to copy than a process to start."""
 _SMALL: Final = 1 << 18
 """Bytes of a file on average below which threads wait for Python's lock and not for the file."""
 
-_Fill = Callable[[Iterable[TarJob]], Iterator[str]]
+
+class Workers:
+    """Those of one packing, which are waited for where a ``with`` block ends."""
+
+    def __init__(self, num_workers: int, *, lock: int) -> None:
+        """Start nothing yet.
+
+        Args:
+            num_workers: Tars that are filled at a time.
+            lock: See `Processes`.
+        """
+        self._num_workers = num_workers
+        self._processes = Processes(num_workers, lock=lock)
+
+    def __enter__(self) -> Self:
+        self._processes.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._processes.__exit__(*error)
+
+    def expect(self, load: Load) -> None:
+        """Start processes, if there will be any, while it is still worked out what they are to do.
+
+        Raises:
+            StorageError: One cannot be started.
+        """
+        if self._takes_processes(load):
+            self._processes.start()
+
+    def fill(self, load: Load, places: Places, jobs: Iterable[Job]) -> Generator[Job, None, None]:
+        """Write tars, several at a time. To be called once.
+
+        Args:
+            load: What the jobs are about, or somewhat more.
+            places: Where the plan is, and what it is about.
+            jobs: Taken as workers get to them.
+
+        Yields:
+            Each job, when its tars are on the disk under their names.
+
+        Raises:
+            StorageError: As `fill_tars` and `Processes.fill`. What has been begun is finished.
+        """
+        if self._takes_processes(load):
+            return self._processes.fill(places, jobs)
+        return _fill_by_threads(places, jobs, num_workers=self._num_workers)
+
+    def _takes_processes(self, load: Load) -> bool:
+        is_small = load.num_files >= _MANY and load.num_bytes < load.num_files * _SMALL
+        return is_small and self._num_workers > 1 and can_start()
 
 
-def fill_in_parallel(
-    jobs: Iterable[TarJob], *, num_workers: int, num_files: int, num_bytes: int, lock: int
-) -> Generator[str, None, None]:
-    """Write tars, several at a time.
-
-    Args:
-        jobs: Taken as workers get to them.
-        num_workers: Tars that are filled at a time.
-        num_files: Files in all of them, or somewhat more.
-        num_bytes: Bytes of these.
-        lock: See `fill_by_process`.
-
-    Yields:
-        The path of each tar, when it is on the disk under its name.
-
-    Raises:
-        StorageError: As `fill_tars` and `fill_by_process`. What has been begun is finished.
-    """
-    fill: _Fill = fill_tars
-    if num_workers > 1 and num_files >= _MANY and num_bytes < num_files * _SMALL and can_start():
-        fill = partial(fill_by_process, lock=lock)
+def _fill_by_threads(
+    places: Places, jobs: Iterable[Job], *, num_workers: int
+) -> Generator[Job, None, None]:
     shared = _Shared(jobs)
-    outcomes: SimpleQueue[str | BaseException | None] = SimpleQueue()
+    outcomes: SimpleQueue[Job | BaseException | None] = SimpleQueue()
     with ThreadPoolExecutor(num_workers, "daft-twinwds-pack") as threads:
         try:
             for _ in range(num_workers):
-                threads.submit(_work, fill, shared, outcomes)
+                threads.submit(_work, places, shared, outcomes)
             busy = num_workers
             while busy:
                 outcome = outcomes.get()
@@ -61,12 +102,12 @@ def fill_in_parallel(
 
 
 def _work(
-    fill: _Fill, jobs: "_Shared", outcomes: "SimpleQueue[str | BaseException | None]"
+    places: Places, jobs: "_Shared", outcomes: "SimpleQueue[Job | BaseException | None]"
 ) -> None:
     """Fill tars as long as there are some; at the end put None, or the error."""
     try:
-        for path in fill(jobs):
-            outcomes.put(path)
+        for job in fill_tars(places, jobs):
+            outcomes.put(job)
         outcomes.put(None)
     except BaseException as error:  # noqa: BLE001  # it is raised where the outcomes are taken
         outcomes.put(error)
@@ -75,15 +116,15 @@ def _work(
 class _Shared:
     """An iterator for several threads."""
 
-    def __init__(self, jobs: Iterable[TarJob]) -> None:
+    def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = iter(jobs)
         self._lock = threading.Lock()
         self._is_over = False
 
-    def __iter__(self) -> Iterator[TarJob]:
+    def __iter__(self) -> Iterator[Job]:
         return self
 
-    def __next__(self) -> TarJob:
+    def __next__(self) -> Job:
         with self._lock:
             if self._is_over:
                 raise StopIteration

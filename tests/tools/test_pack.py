@@ -412,13 +412,13 @@ def test_progress_counts_samples_then_tars(tmp_path: Path, write_files: WriteFil
 def test_error_of_a_worker_comes_out_and_no_manifest_is_written(
     tmp_path: Path, write_files: WriteFiles
 ) -> None:
-    source = write_files(numbered(40))
+    source = write_files(numbered(400))
 
     def spoil(step: PackProgress) -> None:
         if step.done == 1:
-            (source / "image" / "039.jpg").write_bytes(b"longer than it was")
+            (source / "image" / "399.jpg").write_bytes(b"longer than it was")
 
-    with pytest.raises(StorageError, match=r"039\.jpg: more bytes than the 10"):
+    with pytest.raises(StorageError, match=r"399\.jpg: more bytes than the 10"):
         plain(source, tmp_path / "out", shard_size=1, shuffle=False, progress=spoil)
 
     names = tree(tmp_path / "out")

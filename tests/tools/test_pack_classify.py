@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import daft_twinwds
-from daft_twinwds.shards.local import LocalFile
+from daft_twinwds.shards import local
 from daft_twinwds.testing import encode_jpeg
 from daft_twinwds.tools.pack import PackReport, pack
 
@@ -93,21 +93,13 @@ def test_classes_are_read_from_the_heads_of_files(
     tmp_path: Path, write_files: WriteFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_files({"image/a.jpg": jpeg(1600, 900), "image/b.jpg": jpeg(900, 1600)})
-    read = 0
-    pread = LocalFile._pread
-
-    def record(file: LocalFile, position: int, size: int) -> bytes:
-        nonlocal read
-        data = pread(file, position, size)
-        read += len(data)
-        return data
-
-    monkeypatch.setattr(LocalFile, "_pread", record)
+    reads: list[dict[str, float]] = []
+    monkeypatch.setattr(local, "record", lambda **counts: reads.append(counts))
 
     report = pack(source, tmp_path / "out")
 
     assert leaves_of(report) == {"aspect_ratio_16_9": 1, "aspect_ratio_9_16": 1}
-    assert 0 < read < report.num_bytes / 4
+    assert 0 < sum(read["num_bytes"] for read in reads) < report.num_bytes / 4
 
 
 def test_pictures_that_nobody_can_read_are_left_out(

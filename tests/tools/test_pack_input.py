@@ -197,17 +197,20 @@ def test_sample_is_reported_once_for_all_that_it_lacks(raw: Path, write_files: W
     ]
 
 
+@pytest.mark.parametrize("step", ["open", "scandir"])
 def test_folder_that_cannot_be_listed_is_an_error(
-    raw: Path, monkeypatch: pytest.MonkeyPatch
+    raw: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    scandir = os.scandir
+    original = getattr(os, step)
 
-    def refuse(folder: str) -> Any:
-        if folder.endswith("image"):
+    def refuse(place: Any, *arguments: int) -> Any:
+        if step == "scandir" and isinstance(place, int):
+            place = str(Path(f"/proc/self/fd/{place}").readlink())
+        if place == str(raw / "image"):
             raise PermissionError(13, "Permission denied")
-        return scandir(folder)
+        return original(place, *arguments)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, step, refuse)
 
     with pytest.raises(StorageError, match=r"image: cannot be listed \(Permission denied\)"):
         packed(raw)
@@ -216,15 +219,15 @@ def test_folder_that_cannot_be_listed_is_an_error(
 def test_file_that_goes_while_it_is_listed_is_an_error(
     raw: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = pack_input._sorted_entries
+    listed = pack_input._sorted
 
-    def listed_just_before(folder: str) -> Any:
-        entries = listed(folder)
+    def listed_just_before(place: str | int, folder: str) -> Any:
+        entries = listed(place, folder)
         if folder.endswith("image"):
             (raw / "image" / "good.jpg").unlink()
         return entries
 
-    monkeypatch.setattr(pack_input, "_sorted_entries", listed_just_before)
+    monkeypatch.setattr(pack_input, "_sorted", listed_just_before)
 
     with pytest.raises(StorageError, match=r"good\.jpg: cannot be listed \(No such file"):
         packed(raw)

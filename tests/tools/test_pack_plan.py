@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daft_twinwds.tools.pack_plan import ShardPlan, summary_of
+from daft_twinwds.tools.pack_plan import summary_of
 from daft_twinwds.tools.pack_report import PackedLeaf
 from daft_twinwds.tools.pack_samples import Files, Samples, groups, shuffled
+from daft_twinwds.tools.pack_shard import ShardPlan
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 stems = st.lists(text, unique=True, max_size=30)

@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,11 +21,12 @@ import pytest
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.file_lock import file_lock
-from daft_twinwds.tools import pack_output, pack_process, pack_worker, pack_workers
+from daft_twinwds.tools import pack_output, pack_process, pack_shards, pack_worker, pack_workers
 from daft_twinwds.tools.pack import PackProgress, PackReport, pack
-from daft_twinwds.tools.pack_fill import SYNCS, Member, TarJob
+from daft_twinwds.tools.pack_fill import SYNCS, Job, Places, Tar, fill_tars
 from daft_twinwds.tools.pack_output import claimed
-from daft_twinwds.tools.pack_process import fill_by_process
+from daft_twinwds.tools.pack_process import Processes
+from daft_twinwds.tools.pack_shard import ShardPlan, line_of
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
 Tree = Callable[[Path], dict[str, bytes]]
@@ -31,10 +35,11 @@ KILLS = int(os.environ.get("TWINWDS_KILLS", "5"))
 
 SCRIPT = """
 import os, signal, sys
-from daft_twinwds.tools import pack_workers
+from daft_twinwds.tools import pack_shards, pack_workers
 from daft_twinwds.tools.pack import pack
 
 pack_workers._MANY = 0
+pack_shards._TARS = 2
 
 def stop(step):
     if step.stage == "write" and step.done == int(sys.argv[3]):
@@ -48,7 +53,7 @@ print("packed", report.num_samples)
 
 @pytest.fixture
 def raw(write_files: WriteFiles) -> Path:
-    """An input of 90 samples, of which a process has many more tars to write than it is ahead."""
+    """An input of 90 samples, of which a process has many more jobs to do than it is ahead."""
     draw = random.Random(0)
     return write_files(
         {
@@ -70,6 +75,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
             processes.append(self)
 
     monkeypatch.setattr(pack_workers, "_MANY", 0)
+    monkeypatch.setattr(pack_shards, "_TARS", 2)
     monkeypatch.setattr(subprocess, "Popen", Popen)
     yield processes
     assert None not in [process.poll() for process in processes]
@@ -252,21 +258,6 @@ def test_paths_are_bytes_as_here(raw: Path, tmp_path: Path, mode: int) -> None:
     assert f"exit code 1; mode {mode})" in done.stderr
 
 
-def test_answers_never_wait_for_jobs(tmp_path: Path) -> None:
-    """Jobs longer than a pipe and paths as long as can be: both sides write at the same time."""
-    folder = tmp_path.joinpath(*["\x01" * 250] * 15)
-    folder.mkdir(parents=True)
-    content = tmp_path / "content"
-    content.write_bytes(b"1")
-    members = [Member(f"{number:0100}", str(content), 1) for number in range(1500)]
-    jobs = [TarJob(str(folder / f"{number}.tar"), members) for number in range(30)]
-
-    with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
-        done = list(fill_by_process(jobs, lock=lock))
-
-    assert done == [one.path for one in jobs]
-
-
 def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(
     tree: Tree, raw: Path, tmp_path: Path
 ) -> None:
@@ -288,23 +279,68 @@ def test_a_packing_that_is_killed_is_resumed_to_the_same_bytes(
         assert tree(output) == tree(tmp_path / "whole"), f"killed after {last} tars"
 
 
-def job(folder: Path, number: int) -> TarJob:
-    path = folder / f"{number}.txt"
-    path.write_bytes(b"%d" % number)
-    return TarJob(
-        str(folder / f"{number}.tar"), [Member(path.name, str(path), path.stat().st_size)]
-    )
+@dataclass
+class Plan:
+    """Shards of one small file each."""
+
+    folder: Path
+    places: Places = field(init=False)
+    jobs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.folder / "text").mkdir()
+        self.places = Places(
+            plan=str(self.folder / "plan"),
+            output=str(self.folder / "out"),
+            folders=[("text", str(self.folder / "text"))],
+        )
+
+    def add(self, number: int, *, is_there: bool = True) -> Job:
+        """Plan a tar that is a job of its own."""
+        content = b"%d" % number
+        if is_there:
+            (self.folder / "text" / f"{number}.txt").write_bytes(content)
+        shard = ShardPlan(
+            leaf="",
+            name=f"{number}.tar",
+            keys=[str(number)],
+            files={"text": [f"{number}.txt"]},
+            sizes={"text": [len(content)]},
+        )
+        with (self.folder / "plan").open("ab") as file:
+            start = file.tell()
+            stop = start + file.write(line_of(shard))
+        job = Job([Tar(start, stop, 0)], [shard.tar("text")])
+        self.jobs.append(job)
+        return job
+
+    def lines(self, jobs: Iterable[Job]) -> Iterator[str]:
+        """Yield what a worker is sent."""
+        yield json.dumps(self.places)
+        for one in jobs:
+            yield json.dumps(one.tars)
+
+    def has(self, one: Job) -> bool:
+        return Path(self.places.output, one.paths[0]).exists()
 
 
-def test_a_process_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
-    with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
-        filling = fill_by_process((job(tmp_path, number) for number in range(30)), lock=lock)
-        assert next(filling) == str(tmp_path / "0.tar")
-    other = os.open(tmp_path / "lock", os.O_RDWR)
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(tmp_path)
 
-    with pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert len(list(filling)) == 29
+
+def test_a_process_holds_the_lock_until_it_ends(plan: Plan, tmp_path: Path) -> None:
+    jobs = [plan.add(number) for number in range(30)]
+    with ExitStack() as stack:
+        with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
+            processes = stack.enter_context(Processes(1, lock=lock))
+            filling = processes.fill(plan.places, jobs)
+            assert next(filling) == jobs[0]
+        other = os.open(tmp_path / "lock", os.O_RDWR)
+
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert len(list(filling)) == 29
 
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
@@ -346,27 +382,26 @@ with file_lock(Path(sys.argv[1]), where="here", doing="works", cure="wait") as l
     assert done.stdout == "True"
 
 
-def test_a_worker_answers_each_job(tmp_path: Path) -> None:
-    jobs = [job(tmp_path, number) for number in range(SYNCS + 3)]
-    missing = TarJob(str(tmp_path / "x.tar"), [Member("x", str(tmp_path / "gone"), 1)])
+def test_a_worker_answers_each_job(plan: Plan) -> None:
+    jobs = [plan.add(number) for number in range(SYNCS + 3)]
+    missing = plan.add(99, is_there=False)
     answers = io.StringIO()
 
-    lines = [json.dumps(one) for one in [*jobs, missing, *jobs]]
-    pack_worker.main(os.getppid(), lines, answers)
+    pack_worker.main(os.getppid(), plan.lines([*jobs, missing, *jobs]), answers)
 
     *done, error = map(json.loads, answers.getvalue().splitlines())
     # Those that wait for the disk are finished, though nobody is told any more.
     assert done == [None] * 3
-    assert all(Path(one.path).exists() for one in jobs)
+    assert all(map(plan.has, jobs))
     assert error[0] == "StorageError"
-    assert "gone: cannot be read" in error[1]
+    assert "99.txt: cannot be read" in error[1]
 
 
-def test_a_worker_ends_with_the_last_line_though_the_pipe_stays_open(tmp_path: Path) -> None:
+def test_a_worker_ends_with_the_last_line_though_the_pipe_stays_open(plan: Plan) -> None:
     answers = io.StringIO()
 
     def lines() -> Iterator[str]:
-        yield json.dumps(job(tmp_path, 0))
+        yield from plan.lines([plan.add(0)])
         yield "null"
         raise AssertionError("it would wait for ever")
 
@@ -375,7 +410,16 @@ def test_a_worker_ends_with_the_last_line_though_the_pipe_stays_open(tmp_path: P
     assert answers.getvalue() == "null\n"
 
 
-def test_a_worker_ends_with_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lines", [["null"], []], ids=["nothing-to-do", "nobody-there"])
+def test_a_worker_ends_without_a_packing(lines: list[str]) -> None:
+    answers = io.StringIO()
+
+    pack_worker.main(os.getppid(), lines, answers)
+
+    assert answers.getvalue() == ""
+
+
+def test_a_worker_ends_with_its_starter(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     class ExitError(Exception):
         pass
 
@@ -384,12 +428,64 @@ def test_a_worker_ends_with_its_starter(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "_exit", leave)
 
-    def jobs() -> Iterator[str]:
-        yield json.dumps(job(tmp_path, 0))
+    def lines() -> Iterator[str]:
+        *first, last = plan.lines([plan.add(0), plan.add(1)])
+        yield from first
         monkeypatch.setattr(os, "getppid", lambda: 1)
-        yield json.dumps(job(tmp_path, 1))
+        yield last
 
     with pytest.raises(ExitError, match="1"):
-        pack_worker.main(os.getppid(), jobs(), io.StringIO())
+        pack_worker.main(os.getppid(), lines(), io.StringIO())
 
-    assert not (tmp_path / "1.tar").exists()
+    assert list(map(plan.has, plan.jobs)) == [True, False]
+
+
+def test_jobs_wait_in_the_smallest_pipe(
+    tree: Tree, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that gives jobs never waits for one that is busy, which could wait for it."""
+    longest = json.dumps([Tar(2**50, 2**50, 999)] * pack_shards._TARS)
+    assert (len(longest) + 1) * pack_process._AHEAD <= 4096
+
+    popen = partial(subprocess.Popen, pipesize=4096)
+    monkeypatch.setattr(pack_workers, "_MANY", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", popen)
+        packed(raw, tmp_path / "out", shard_size=1)
+
+    packed(raw, tmp_path / "whole", shard_size=1, num_workers=1)
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"{}"], ids=["cut", "no-json", "foreign"])
+def test_a_plan_that_has_changed_is_an_error(plan: Plan, damage: bytes) -> None:
+    jobs = [plan.add(0)]
+    Path(plan.places.plan).write_bytes(damage)
+
+    with pytest.raises(StorageError, match=r"plan: no shard at byte 0 \(.*\); expected the plan"):
+        list(fill_tars(plan.places, jobs))
+
+
+def test_processes_start_before_it_is_known_what_they_do(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    def look(step: PackProgress) -> None:
+        if step.stage == "inspect":
+            seen.append(len(started))
+
+    seen: list[int] = []
+
+    with pytest.raises(LayoutError, match="no sample can be packed"):
+        packed(raw, tmp_path / "out", classify_aspect_ratio=True, progress=look)
+
+    assert seen
+    assert set(seen) == {2}
+
+
+def test_few_jobs_are_few_processes_work(
+    raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    report = packed(raw, tmp_path / "out", shard_size=100, num_workers=3)
+
+    assert report.num_shards == 1
+    assert len(started) == 3
