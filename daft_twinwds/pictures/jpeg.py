@@ -27,6 +27,8 @@ _SOI, _SOS, _EOI, _APP1 = 0xD8, 0xDA, 0xD9, 0xE1
 _BARE_MARKERS = {0x01, *range(0xD0, _SOI + 1)}
 """Markers without a length and a payload."""
 _HUFFMAN_FRAMES = {0xC0, 0xC1, 0xC2}
+_NOTED = {_SOS, _EOI, _APP1, 0xFF, *_BARE_MARKERS, *_HUFFMAN_FRAMES}
+"""Markers of more than a segment that is skipped."""
 _LONGEST_SOS = 2 + 6 + 2 * 4
 """Bytes of the segment that begins a scan of four components, its marker included."""
 _COLOURS: dict[Mode, str] = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}
@@ -67,20 +69,20 @@ def read_lead(data: bytes) -> JpegLead:
     position, last = 2, len(data) - 4
     while position <= last and data[position] == 0xFF:
         marker = data[position + 1]
-        if marker in (_SOS, _EOI):
-            break
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        if marker in _BARE_MARKERS:
-            position += 2
-            continue
-        # The size counts its own two bytes; libjpeg reads on after a smaller one, too.
-        size = max(2, data[position + 2] << 8 | data[position + 3])
-        if marker in _HUFFMAN_FRAMES:
-            is_huffman = True
-        elif marker == _APP1 and exif is None and data.startswith(b"Exif\0\0", position + 4):
-            exif = data[position + 4 : position + 2 + size]
+        size = data[position + 2] << 8 | data[position + 3]
+        if size < 2:  # it counts its own two bytes; libjpeg reads on after a smaller one, too
+            size = 2
+        if marker in _NOTED:
+            if marker in (_SOS, _EOI):
+                break
+            if marker == 0xFF:  # a fill byte
+                size = -1
+            elif marker in _BARE_MARKERS:
+                size = 0
+            elif marker in _HUFFMAN_FRAMES:
+                is_huffman = True
+            elif exif is None and data.startswith(b"Exif\0\0", position + 4):
+                exif = data[position + 4 : position + 2 + size]
         position += 2 + size
     return JpegLead(exif, is_huffman, position + _LONGEST_SOS <= len(data))
 

@@ -15,7 +15,7 @@ from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.closing import Closing
 from daft_twinwds.shards.stats import record
 
-__all__ = ["LazyFile", "LocalFile", "read_start"]
+__all__ = ["BegunFile", "LocalFile"]
 
 READ_AHEAD = 1 << 16
 """Bytes read at once while headers lie close together, as those of small members do."""
@@ -156,12 +156,34 @@ class LocalFile(Closing):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class LazyFile:
-    """A local file as bytes, which is opened for each slice; for those that are hardly needed."""
+class BegunFile:
+    """A local file as bytes, whose first ones are in memory; it is opened again for others."""
 
-    def __init__(self, path: str, size: int) -> None:
+    __slots__ = ("_head", "_path", "_size")
+
+    def __init__(self, path: str, size: int, *, first: int) -> None:
+        """Read the first bytes, in three calls to the system.
+
+        Args:
+            path: The file.
+            size: Its bytes.
+            first: How many are read now.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
         self._path = path
         self._size = size
+        begin = time.perf_counter()
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                self._head = os.read(descriptor, first)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _unopened(path, error) from error
+        record(requests=1, num_bytes=len(self._head), seconds=time.perf_counter() - begin)
 
     def __len__(self) -> int:
         """Size in bytes, as it was given."""
@@ -173,27 +195,11 @@ class LazyFile:
         Raises:
             StorageError: The file cannot be read.
         """
+        start, stop, _ = index.indices(self._size)
+        if stop <= len(self._head):
+            return self._head[start:stop]
         with LocalFile(self._path) as file:
             return file[index]
-
-
-def read_start(path: str, size: int) -> bytes:
-    """Return the first bytes of a file, all of them if it is shorter; three system calls.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
-    begin = time.perf_counter()
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            data = os.read(descriptor, size)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise _unopened(path, error) from error
-    record(requests=1, num_bytes=len(data), seconds=time.perf_counter() - begin)
-    return data
 
 
 def _unopened(path: str, error: OSError) -> StorageError:

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from daft_twinwds.errors import DecodeError
-from daft_twinwds.pictures.byte_ranges import FIRST, begun
+from daft_twinwds.pictures.byte_ranges import FIRST
 from daft_twinwds.pictures.image_header import read_header
 from daft_twinwds.query.schema import SUFFIXES_OF_MEDIUM
-from daft_twinwds.shards.local import LazyFile, LocalFile, read_start
+from daft_twinwds.shards.local import BegunFile, LocalFile
 from daft_twinwds.tools.pack_pace import run_paced
 from daft_twinwds.tools.pack_report import LeftOut
 from daft_twinwds.tools.pack_samples import Samples
@@ -27,7 +27,7 @@ _BLOCK: Final = 64
 """Samples that are looked at at a time."""
 _PICTURES: Final = SUFFIXES_OF_MEDIUM["image"]
 _VIDEOS: Final = SUFFIXES_OF_MEDIUM["video"]
-_CLASS_FOLDERS: Final = np.array([f"aspect_ratio_{name}" for name in PACKED_CLASSES], object)
+_CLASS_FOLDERS: Final = [f"aspect_ratio_{name}" for name in PACKED_CLASSES]
 
 
 class _Measures(NamedTuple):
@@ -87,55 +87,55 @@ class Classifier:
 
     def _look_at(self, block: range) -> list[str | LeftOut]:
         """Return the leaf of each sample, or why it has none."""
-        seen = [self._measures_of(place) for place in block]
+        look = self._checked if self.settings.check else self._measured
+        seen = [look(place) for place in block]
         measures = [_Measures() if isinstance(one, LeftOut) else one for one in seen]
-        folders: list[tuple[str, ...]] = [(one.bin,) if one.bin else () for one in measures]
+        leaves = [one.bin for one in measures]
         if self.settings.classify_aspect_ratio:
             heights, widths, _ = (np.array(column) for column in zip(*measures, strict=True))
-            classes = aspect_places(widths, heights, classes=PACKED_CLASSES)
-            folders = [
-                (name, *more)
-                for name, more in zip(_CLASS_FOLDERS[classes].tolist(), folders, strict=True)
+            places = aspect_places(widths, heights, classes=PACKED_CLASSES)
+            leaves = [
+                f"{_CLASS_FOLDERS[place]}/{leaf}" if leaf else _CLASS_FOLDERS[place]
+                for place, leaf in zip(places.tolist(), leaves, strict=True)
             ]
         return [
-            one if isinstance(one, LeftOut) else "/".join(parts)
-            for one, parts in zip(seen, folders, strict=True)
+            one if isinstance(one, LeftOut) else leaf
+            for one, leaf in zip(seen, leaves, strict=True)
         ]
 
-    def _measures_of(self, place: int) -> _Measures | LeftOut:
-        if self.settings.check:
-            for modality, files in self.samples.files.items():
-                suffix = files.suffixes[place]
-                if suffix is not None and suffix.lower() in _PICTURES:
-                    try:
-                        _decode(self._path(modality, place))
-                    except DecodeError as error:
-                        return self._left_out(place, modality, "unreadable picture", str(error))
+    def _checked(self, place: int) -> _Measures | LeftOut:
+        for modality, files in self.samples.files.items():
+            suffix = files.suffixes[place]
+            if suffix is not None and suffix.lower() in _PICTURES:
+                try:
+                    _decode(self._path(modality, place))
+                except DecodeError as error:
+                    return self._left_out(place, modality, "unreadable picture", str(error))
         return self._measured(place) if self.settings.is_measured else _Measures()
 
     def _measured(self, place: int) -> _Measures | LeftOut:
         assert self.main is not None
-        path = self._path(self.main, place)
-        is_video = self._is_video(place)
-        bins = self.settings.duration_bins
-        if bins is not None and not is_video:
+        if self._is_video(place):
+            return self._video_measures(place, self.main)
+        if self.settings.duration_bins is not None:
             return self._left_out(place, self.main, "not a video", "it has no duration")
+        size = int(self.samples.files[self.main].sizes[place])
         try:
-            if not is_video:
-                return _Measures(
-                    *_shown_size(path, int(self.samples.files[self.main].sizes[place]))
-                )
-            height, width, seconds = video_shape(path)
+            return _Measures(*_shown_size(self._path(self.main, place), size))
         except DecodeError as error:
-            reason = "unreadable video" if is_video else "unreadable picture"
-            return self._left_out(place, self.main, reason, str(error))
-        if bins is None:
+            return self._left_out(place, self.main, "unreadable picture", str(error))
+
+    def _video_measures(self, place: int, main: str) -> _Measures | LeftOut:
+        try:
+            height, width, seconds = video_shape(self._path(main, place))
+        except DecodeError as error:
+            return self._left_out(place, main, "unreadable video", str(error))
+        if self.settings.duration_bins is None:
             return _Measures(height, width)
-        for low, high in pairwise(bins):
+        for low, high in pairwise(self.settings.duration_bins):
             if low <= seconds < high:
                 return _Measures(height, width, f"duration_{low:g}_{high:g}")
-        detail = f"{seconds:.3f} seconds"
-        return self._left_out(place, self.main, "outside the duration bins", detail)
+        return self._left_out(place, main, "outside the duration bins", f"{seconds:.3f} seconds")
 
     def _is_video(self, place: int) -> bool:
         suffix = self.samples.files[str(self.main)].suffixes[place]
@@ -156,8 +156,7 @@ class Classifier:
 
 def _shown_size(path: str, size: int) -> tuple[int, int]:
     """Return (height, width) of a picture, turned by EXIF; few files are read beyond their head."""
-    head = read_start(path, FIRST)
-    return read_header(begun(LazyFile(path, size), 0, size, head)).upright
+    return read_header(BegunFile(path, size, first=FIRST)).upright
 
 
 def _decode(path: str) -> None:
