@@ -186,14 +186,14 @@ def _webp_orientation(data: Bytes) -> int:
     return UPRIGHT
 
 
-def _read_gif(data: Bytes, name: str, heads: Iterator[bytes]) -> PictureHeader:
-    while True:
-        head = next(heads)
+def _read_gif(_: Bytes, name: str, heads: Iterator[bytes]) -> PictureHeader:
+    cut: Exception = IndexError("no bytes")
+    for head in heads:
         try:
             return _gif_header(head, name)
-        except (struct.error, IndexError):
-            if len(head) == len(data):
-                raise
+        except (struct.error, IndexError) as error:
+            cut = error
+    raise cut
 
 
 def _gif_header(data: bytes, name: str) -> PictureHeader:

@@ -156,13 +156,15 @@ class LocalFile(Closing):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class BegunFile:
-    """A local file as bytes, whose first ones are in memory; it is opened again for others."""
+class BegunFile(Closing):
+    """A local file as bytes, whose first ones are in memory: few are ever read beyond them.
 
-    __slots__ = ("_head", "_path", "_size")
+    It is opened, read and closed in three calls to the system, and once more if others are asked
+    for.
+    """
 
     def __init__(self, path: str, size: int, *, first: int) -> None:
-        """Read the first bytes, in three calls to the system.
+        """Read the first bytes.
 
         Args:
             path: The file.
@@ -174,6 +176,7 @@ class BegunFile:
         """
         self._path = path
         self._size = size
+        self._rest: LocalFile | None = None
         begin = time.perf_counter()
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -185,12 +188,18 @@ class BegunFile:
             raise _unopened(path, error) from error
         record(requests=1, num_bytes=len(self._head), seconds=time.perf_counter() - begin)
 
+    @override
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        if self._rest is not None:
+            self._rest.close()
+
     def __len__(self) -> int:
         """Size in bytes, as it was given."""
         return self._size
 
     def __getitem__(self, index: slice, /) -> bytes:
-        """Return bytes by position.
+        """Return bytes by position; fewer if the file has become shorter.
 
         Raises:
             StorageError: The file cannot be read.
@@ -198,8 +207,9 @@ class BegunFile:
         start, stop, _ = index.indices(self._size)
         if stop <= len(self._head):
             return self._head[start:stop]
-        with LocalFile(self._path) as file:
-            return file[index]
+        if self._rest is None:
+            self._rest = LocalFile(self._path)
+        return self._rest[start:stop]
 
 
 def _unopened(path: str, error: OSError) -> StorageError:

@@ -49,8 +49,10 @@ def record(
 
 def storage_stats() -> StorageStats:
     """Return the process's counts so far; a forked child goes on from its parent's."""
+    # Nothing is made while the lock is held: the collector could run then, and close files.
     with _lock:
-        return StorageStats(requests=_requests, bytes=_bytes, retries=_retries, seconds=_seconds)
+        requests, num_bytes, retries, seconds = _requests, _bytes, _retries, _seconds
+    return StorageStats(requests=requests, bytes=num_bytes, retries=retries, seconds=seconds)
 
 
 def _renew_lock() -> None:

@@ -156,7 +156,8 @@ class Classifier:
 
 def _shown_size(path: str, size: int) -> tuple[int, int]:
     """Return (height, width) of a picture, turned by EXIF; few files are read beyond their head."""
-    return read_header(BegunFile(path, size, first=FIRST)).upright
+    with BegunFile(path, size, first=FIRST) as file:
+        return read_header(file).upright
 
 
 def _decode(path: str) -> None:

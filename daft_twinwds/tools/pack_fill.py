@@ -13,10 +13,14 @@ from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.tar_write import TarWriter
 from daft_twinwds.tools.pack_shard import ShardPlan, shard_of
 
-__all__ = ["SYNCS", "Job", "Places", "Tar", "fill_tars"]
+__all__ = ["SYNCS", "Job", "Places", "PlannedTar", "Tar", "fill_tars", "jobs_of"]
 
 SYNCS: Final = 2
 """Jobs whose tars wait for the disk while those of the next one are filled."""
+_FILES: Final = 1000
+"""Files after which a job takes no more tars."""
+_BYTES: Final = 1 << 22
+"""Bytes of these, likewise."""
 
 
 class Places(NamedTuple):
@@ -48,6 +52,39 @@ class Job(NamedTuple):
     """Those of a shard stand together."""
     paths: list[str]
     """Of the tars below the output, for whoever wants to know."""
+
+
+class PlannedTar(NamedTuple):
+    """A tar and how much work it is."""
+
+    tar: Tar
+    """The tar."""
+    path: str
+    """Below the output."""
+    num_files: int
+    """Files in it, or somewhat more."""
+    num_bytes: int
+    """Their bytes."""
+
+
+def jobs_of(tars: Iterable[PlannedTar], *, most: int) -> Iterator[Job]:
+    """Put neighbours into a job as long as they are little work.
+
+    Args:
+        tars: Taken as jobs are.
+        most: Most tars of a job; all of those that `fill_tars` has taken are open.
+    """
+    job, num_files, num_bytes = Job([], []), 0, 0
+    for tar in tars:
+        job.tars.append(tar.tar)
+        job.paths.append(tar.path)
+        num_files += tar.num_files
+        num_bytes += tar.num_bytes
+        if len(job.tars) == most or num_files >= _FILES or num_bytes >= _BYTES:
+            yield job
+            job, num_files, num_bytes = Job([], []), 0, 0
+    if job.tars:
+        yield job
 
 
 def fill_tars(places: Places, jobs: Iterable[Job]) -> Iterator[Job]:
@@ -93,8 +130,15 @@ def _shard(plan: str, start: int, stop: int) -> ShardPlan:
     try:
         with open(plan, "rb") as file:
             file.seek(start)
-            return shard_of(file.read(stop - start))
-    except (OSError, ValueError, TypeError) as error:
+            line = file.read(stop - start)
+    except OSError as error:
+        raise StorageError(
+            f"{plan}: cannot be read ({error.strerror}); expected the plan of this packing; check "
+            "the disk and how many files may be open, and resume"
+        ) from error
+    try:
+        return shard_of(line)
+    except (ValueError, TypeError) as error:
         raise StorageError(
             f"{plan}: no shard at byte {start} ({error}); expected the plan that was made for this "
             "packing; pack again, into another folder"

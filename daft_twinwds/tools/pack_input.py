@@ -8,7 +8,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -158,9 +158,9 @@ class _Listing:
     def _iter_files(self, folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
         """Yield regular files; anything else is left out."""
         # Entries of an open folder are asked about by their names in it, which is quicker by a
-        # third than by the whole path.
-        with _opened(folder) as descriptor:
-            for entry in _sorted(descriptor, folder):
+        # third than by the whole path. Sub-folders may be more than can be open.
+        with nullcontext(folder) if prefix else _opened(folder) as place:
+            for entry in _sorted(place, folder):
                 name = prefix + entry.name
                 if entry.name.startswith("."):
                     self._leave_out(name, HIDDEN)

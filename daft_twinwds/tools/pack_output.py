@@ -16,7 +16,7 @@ __all__ = ["claimed", "require_apart", "require_unused"]
 
 _LOCK_NAME: Final = ".pack.lock"
 _PATIENCE: Final = 2.0
-"""Seconds in which the workers of a packing that was killed finish a tar of small files and end."""
+"""Seconds in which the workers of a packing that was killed finish a few small tars and end."""
 
 
 def require_apart(source: Path, output: Path) -> None:

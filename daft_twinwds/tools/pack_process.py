@@ -53,15 +53,13 @@ def can_start() -> bool:
 class Processes:
     """Worker processes of one packing, which are waited for where a ``with`` block ends."""
 
-    def __init__(self, num_workers: int, *, lock: int) -> None:
+    def __init__(self, *, lock: int) -> None:
         """Start nothing yet.
 
         Args:
-            num_workers: Most processes.
             lock: Descriptor of the output's lock. The processes hold it, too, so that nobody writes
                 there before they have ended, even if this one is killed.
         """
-        self._num_workers = num_workers
         self._lock = lock
         self._stack = ExitStack()
         self._workers: list[_Worker] = []
@@ -72,21 +70,24 @@ class Processes:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def start(self) -> None:
-        """Start all of them, so that they are ready when there are jobs.
+    def start(self, count: int) -> None:
+        """Start what is missing of so many, so that they are ready when there are jobs.
 
         Raises:
             StorageError: One cannot be started.
         """
-        while len(self._workers) < self._num_workers:
+        while len(self._workers) < count:
             self._workers.append(self._stack.enter_context(_started_worker(self._lock)))
 
-    def fill(self, places: Places, jobs: Iterable[Job]) -> Generator[Job, None, None]:
+    def fill(
+        self, places: Places, jobs: Iterable[Job], *, count: int
+    ) -> Generator[Job, None, None]:
         """Write tars as `fill_tars` does; without a job nothing is started. To be called once.
 
         Args:
             places: Where the plan is, and what it is about.
             jobs: Some more are asked for than are being done.
+            count: Most processes.
 
         Yields:
             Each job, when its tars are on the disk under their names.
@@ -96,10 +97,8 @@ class Processes:
                 been begun is finished.
         """
         jobs = iter(jobs)
-        first = list(islice(jobs, self._num_workers))
-        if not first:
-            return
-        self.start()
+        first = list(islice(jobs, count))
+        self.start(len(first))
         workers = self._workers[: len(first)]
         with DefaultSelector() as ready:
             for worker, job in zip(workers, first, strict=True):

@@ -3,20 +3,15 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
-from typing import Final
 
+from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.manifest_write import write_manifest
 from daft_twinwds.shards.new_file import sync_folder
-from daft_twinwds.tools.pack_fill import Job, Tar
+from daft_twinwds.tools.pack_fill import Job, PlannedTar, Tar
 from daft_twinwds.tools.pack_plan import PlanLine
 from daft_twinwds.tools.pack_shard import ShardPlan
 
 __all__ = ["write_shards"]
-
-_TARS: Final = 16
-"""Most tars of a job; small ones are written faster when they wait for the disk together."""
-_BYTES: Final = 1 << 22
-"""Bytes of their files after which a job takes no more tars."""
 
 
 def write_shards(
@@ -24,7 +19,7 @@ def write_shards(
     plan: Iterable[PlanLine],
     modalities: Sequence[str],
     *,
-    fill: Callable[[Iterable[Job]], Generator[Job, None, None]],
+    fill: Callable[[Iterable[PlannedTar]], Generator[Job, None, None]],
     progress: Callable[[int, str | None], None],
 ) -> int:
     """Write what is not there yet of a plan, the manifests last.
@@ -35,7 +30,7 @@ def write_shards(
         output: Folder of the data set.
         plan: The shards, leaf by leaf.
         modalities: In the order of the manifest.
-        fill: Writes tars and yields each job that is done.
+        fill: Writes tars, several to a job, and yields each job that is done.
         progress: Called with the number of tars that are done and the last one of them.
 
     Returns:
@@ -50,7 +45,7 @@ def write_shards(
     there: dict[str, set[str]] = {}
     found = 0
 
-    def iter_missing() -> Iterator[tuple[Tar, str, int]]:
+    def iter_missing() -> Iterator[PlannedTar]:
         nonlocal found
         for start, stop, shard in plan:
             leaves.setdefault(shard.leaf, {})[shard.name] = len(shard.keys)
@@ -64,10 +59,15 @@ def write_shards(
                 if name in there[modality] and _is_whole(f"{output}/{path}", shard, modality):
                     found += 1
                 else:
-                    yield Tar(start, stop, number), path, sum(shard.sizes[modality])
+                    yield PlannedTar(
+                        tar=Tar(start, stop, number),
+                        path=path,
+                        num_files=len(shard.keys),
+                        num_bytes=sum(shard.sizes[modality]),
+                    )
 
     done = 0
-    with closing(fill(_jobs(iter_missing()))) as filled:
+    with closing(fill(iter_missing())) as filled:
         for job in filled:
             for path in job.paths:
                 done += 1
@@ -85,25 +85,16 @@ def write_shards(
     return found
 
 
-def _jobs(tars: Iterable[tuple[Tar, str, int]]) -> Iterator[Job]:
-    """Yield neighbouring (tar, path, bytes) together as long as they are small."""
-    job, total = Job([], []), 0
-    for tar, path, size in tars:
-        job.tars.append(tar)
-        job.paths.append(path)
-        total += size
-        if len(job.tars) == _TARS or total >= _BYTES:
-            yield job
-            job, total = Job([], []), 0
-    if job.tars:
-        yield job
-
-
 def _names_in(folder: str) -> set[str]:
     try:
         return {entry.name for entry in Path(folder).iterdir()}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return set()
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: cannot be listed ({error.strerror}); expected a folder of this packing's "
+            "tars; check its permissions, and resume"
+        ) from error
 
 
 def _is_whole(path: str, shard: ShardPlan, modality: str) -> bool:

@@ -1,9 +1,9 @@
 """The program of a packing's worker process: it fills the tars that it is told to.
 
 The first line that comes is about the packing, the following ones are jobs, and the last one, which
-may be the only one, is null; all as JSON. An answer goes back for each job, in their order: null, or the error.
-`daft_twinwds.tools.pack_process` is the other end. A worker ends early with the process that has
-started it.
+may be the only one, is null; all as JSON. An answer goes back for each job, in their order: null,
+or the error. `daft_twinwds.tools.pack_process` is the other end. A worker ends early with the
+process that has started it.
 """
 
 import json

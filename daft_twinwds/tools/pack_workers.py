@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Self
 
-from daft_twinwds.tools.pack_fill import Job, Places, fill_tars
+from daft_twinwds.tools.pack_fill import Job, Places, PlannedTar, fill_tars, jobs_of
 from daft_twinwds.tools.pack_process import Processes, can_start
 
 __all__ = ["Load", "Workers"]
@@ -21,10 +21,14 @@ class Load(NamedTuple):
     """Their bytes."""
 
 
-_MANY: Final = 2000
+_MANY: Final = 1000
 """Files that take longer to copy than a process to start."""
 _SMALL: Final = 1 << 18
 """Bytes of a file on average below which threads wait for Python's lock and not for the file."""
+_TOGETHER: Final = 16
+"""Most tars of a job; small ones are written faster when they wait for the disk together."""
+_TOGETHER_IN_THREADS: Final = 2
+"""Likewise, where those of all workers are open in one process."""
 
 
 class Workers:
@@ -38,7 +42,7 @@ class Workers:
             lock: See `Processes`.
         """
         self._num_workers = num_workers
-        self._processes = Processes(num_workers, lock=lock)
+        self._processes = Processes(lock=lock)
 
     def __enter__(self) -> Self:
         self._processes.__enter__()
@@ -53,16 +57,17 @@ class Workers:
         Raises:
             StorageError: One cannot be started.
         """
-        if self._takes_processes(load):
-            self._processes.start()
+        self._processes.start(self._num_processes(load))
 
-    def fill(self, load: Load, places: Places, jobs: Iterable[Job]) -> Generator[Job, None, None]:
+    def fill(
+        self, load: Load, places: Places, tars: Iterable[PlannedTar]
+    ) -> Generator[Job, None, None]:
         """Write tars, several at a time. To be called once.
 
         Args:
-            load: What the jobs are about, or somewhat more.
+            load: What the tars are about, or somewhat more.
             places: Where the plan is, and what it is about.
-            jobs: Taken as workers get to them.
+            tars: Taken as workers get to them.
 
         Yields:
             Each job, when its tars are on the disk under their names.
@@ -70,13 +75,17 @@ class Workers:
         Raises:
             StorageError: As `fill_tars` and `Processes.fill`. What has been begun is finished.
         """
-        if self._takes_processes(load):
-            return self._processes.fill(places, jobs)
+        count = self._num_processes(load)
+        if count:
+            return self._processes.fill(places, jobs_of(tars, most=_TOGETHER), count=count)
+        jobs = jobs_of(tars, most=_TOGETHER_IN_THREADS)
         return _fill_by_threads(places, jobs, num_workers=self._num_workers)
 
-    def _takes_processes(self, load: Load) -> bool:
-        is_small = load.num_files >= _MANY and load.num_bytes < load.num_files * _SMALL
-        return is_small and self._num_workers > 1 and can_start()
+    def _num_processes(self, load: Load) -> int:
+        """Return how many processes are worth their start; 0 if threads are as fast."""
+        count = min(self._num_workers, load.num_files // _MANY)
+        is_small = load.num_bytes < load.num_files * _SMALL
+        return count if count > 1 and is_small and can_start() else 0
 
 
 def _fill_by_threads(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards import local
+from daft_twinwds.shards.local import BegunFile
 from daft_twinwds.shards.storage import LocalFile, read_range
 
 CONTENT = np.random.default_rng(0).bytes(1 << 20)
@@ -351,3 +352,40 @@ def test_files_are_closed_even_after_an_error(short_path: str) -> None:
 
     with pytest.raises(StorageError, match="Bad file"):
         file.read(0, 1)
+
+
+@given(st.integers(1, LENGTH + 20), st.lists(st.tuples(bounds, bounds), max_size=5))
+def test_a_begun_file_gives_what_bytes_give(
+    short_path: str, first: int, slices: list[tuple[int | None, int | None]]
+) -> None:
+    with BegunFile(short_path, LENGTH, first=first) as file:
+        assert len(file) == LENGTH
+        for start, stop in slices:
+            assert file[start:stop] == CONTENT[:LENGTH][start:stop]
+
+
+def test_a_begun_file_is_opened_once_for_all_that_is_behind_its_head(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[dict[str, float]] = []
+    monkeypatch.setattr(local, "record", lambda **counts: recorded.append(counts))
+
+    with BegunFile(path, len(CONTENT), first=100) as file:
+        assert file[:100] == CONTENT[:100]
+        assert len(recorded) == 1
+        for start in range(100, 1 << 16, 1000):
+            assert file[start : start + 8] == CONTENT[start : start + 8]
+
+    head, rest = recorded
+    assert (head["requests"], head["num_bytes"]) == (1, 100)
+    assert rest["requests"] < 5
+
+
+def test_a_begun_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"gone: cannot be opened \(No such file"):
+        BegunFile(str(tmp_path / "gone"), 5, first=5)
+
+
+def test_a_begun_file_that_has_become_shorter_ends_where_it_ends(short_path: str) -> None:
+    with BegunFile(short_path, LENGTH + 50, first=LENGTH + 50) as file:
+        assert file[:] == CONTENT[:LENGTH]

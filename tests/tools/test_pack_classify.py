@@ -1,6 +1,7 @@
 """Samples go into folders by what their pictures hold, and broken pictures nowhere."""
 
 import io
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 from PIL import Image
 
 import daft_twinwds
+from daft_twinwds.errors import StorageError
 from daft_twinwds.shards import local
 from daft_twinwds.testing import encode_jpeg
-from daft_twinwds.tools.pack import PackReport, pack
+from daft_twinwds.tools.pack import PackProgress, PackReport, pack
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
 
@@ -100,6 +102,26 @@ def test_classes_are_read_from_the_heads_of_files(
 
     assert leaves_of(report) == {"aspect_ratio_16_9": 1, "aspect_ratio_9_16": 1}
     assert 0 < sum(read["num_bytes"] for read in reads) < report.num_bytes / 4
+
+
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("size", [0, 20, 300])
+def test_a_picture_that_is_cut_after_it_was_listed_is_an_error(
+    tmp_path: Path, write_files: WriteFiles, format_: str, size: int
+) -> None:
+    file = io.BytesIO()
+    Image.fromarray(pixels(160, 90)).save(file, format_)
+    content = {f"image/{number:03}.{format_}": file.getvalue() for number in range(100)}
+    source = write_files(content)
+
+    def cut(step: PackProgress) -> None:
+        if step.stage == "inspect" and step.done < 100:
+            for path in (source / "image").iterdir():
+                os.truncate(path, size)
+
+    # Its header may be whole still, or be left out; its bytes are missed at the latest.
+    with pytest.raises(StorageError, match=r"fewer bytes than the \d+ that it had"):
+        pack(source, tmp_path / "out", progress=cut)
 
 
 def test_pictures_that_nobody_can_read_are_left_out(

@@ -231,3 +231,33 @@ def test_file_that_goes_while_it_is_listed_is_an_error(
 
     with pytest.raises(StorageError, match=r"good\.jpg: cannot be listed \(No such file"):
         packed(raw)
+
+
+def test_folders_in_folders_may_be_more_than_can_be_open(
+    raw: Path, write_files: WriteFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    most = [0]
+    open_, close = os.open, os.close
+
+    def note(path: Any, flags: int, *rest: int) -> int:
+        descriptor = open_(path, flags, *rest)
+        if flags & os.O_DIRECTORY:
+            opened.append(descriptor)
+            most[0] = max(most[0], len(opened))
+        return descriptor
+
+    def forget(descriptor: int) -> None:
+        if descriptor in opened:
+            opened.remove(descriptor)
+        close(descriptor)
+
+    deep = "/".join(["d"] * 50)
+    write_files({f"image/{deep}/a.jpg": b"1"})
+    monkeypatch.setattr(os, "open", note)
+    monkeypatch.setattr(os, "close", forget)
+
+    packed(raw, keep_folders=True)
+
+    assert packed_keys(raw) == [f"{deep}/a", "good"]
+    assert (most, opened) == ([1], [])

@@ -4,10 +4,11 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +374,30 @@ def test_plan_says_where_each_key_came_from(raw: Path, tmp_path: Path) -> None:
             for modality, suffix in (("caption", "txt"), ("image", "jpg"))
         },
     }
+
+
+def test_a_file_in_place_of_a_part_folder_is_an_error(raw: Path, tmp_path: Path) -> None:
+    packed(raw, tmp_path / "out")
+    part = tmp_path / "out" / "image" / "part_000000"
+    shutil.rmtree(part)
+    part.write_text("in the way")
+
+    with pytest.raises(StorageError, match=r"cannot be written \(Not a directory\)"):
+        packed(raw, tmp_path / "out", resume=True)
+
+
+def test_a_part_folder_that_cannot_be_listed_is_an_error(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed(raw, tmp_path / "out")
+    iterdir = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == "part_000000":
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+
+    with pytest.raises(StorageError, match=r"part_000000: cannot be listed \(Permission denied\)"):
+        packed(raw, tmp_path / "out", resume=True)

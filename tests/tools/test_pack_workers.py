@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,9 @@ import pytest
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.file_lock import file_lock
-from daft_twinwds.tools import pack_output, pack_process, pack_shards, pack_worker, pack_workers
+from daft_twinwds.tools import pack_output, pack_process, pack_worker, pack_workers
 from daft_twinwds.tools.pack import PackProgress, PackReport, pack
-from daft_twinwds.tools.pack_fill import SYNCS, Job, Places, Tar, fill_tars
+from daft_twinwds.tools.pack_fill import SYNCS, Job, Places, PlannedTar, Tar, fill_tars, jobs_of
 from daft_twinwds.tools.pack_output import claimed
 from daft_twinwds.tools.pack_process import Processes
 from daft_twinwds.tools.pack_shard import ShardPlan, line_of
@@ -35,11 +36,11 @@ KILLS = int(os.environ.get("TWINWDS_KILLS", "5"))
 
 SCRIPT = """
 import os, signal, sys
-from daft_twinwds.tools import pack_shards, pack_workers
+from daft_twinwds.tools import pack_workers
 from daft_twinwds.tools.pack import pack
 
-pack_workers._MANY = 0
-pack_shards._TARS = 2
+pack_workers._MANY = 1
+pack_workers._TOGETHER = 2
 
 def stop(step):
     if step.stage == "write" and step.done == int(sys.argv[3]):
@@ -74,8 +75,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
             super().__init__(*args, **options)
             processes.append(self)
 
-    monkeypatch.setattr(pack_workers, "_MANY", 0)
-    monkeypatch.setattr(pack_shards, "_TARS", 2)
+    monkeypatch.setattr(pack_workers, "_MANY", 1)
+    monkeypatch.setattr(pack_workers, "_TOGETHER", 2)
     monkeypatch.setattr(subprocess, "Popen", Popen)
     yield processes
     assert None not in [process.poll() for process in processes]
@@ -105,7 +106,7 @@ def test_processes_write_what_threads_write(
 @pytest.mark.parametrize(
     ("where", "name", "value"),
     [
-        pytest.param(pack_workers, "_MANY", 181, id="few"),
+        pytest.param(pack_workers, "_MANY", 91, id="few"),
         pytest.param(pack_workers, "_SMALL", 1, id="large"),
         pytest.param(sys, "executable", "", id="python-has-no-program"),
         pytest.param(sys, "frozen", True, id="python-is-part-of-a-program"),
@@ -246,8 +247,8 @@ def test_a_fork_of_the_program_is_not_waited_for(
 def test_paths_are_bytes_as_here(raw: Path, tmp_path: Path, mode: int) -> None:
     """Whether text is UTF-8 whatever the locale is decided by this process for its workers."""
     code = SCRIPT.replace(
-        "pack_workers._MANY = 0",
-        "pack_workers._MANY = 0\n"
+        "pack_workers._MANY = 1",
+        "pack_workers._MANY = 1\n"
         "from daft_twinwds.tools import pack_process\n"
         "pack_process._START = 'import sys; sys.exit(f\"mode {sys.flags.utf8_mode}\")'",
     )
@@ -333,8 +334,8 @@ def test_a_process_holds_the_lock_until_it_ends(plan: Plan, tmp_path: Path) -> N
     jobs = [plan.add(number) for number in range(30)]
     with ExitStack() as stack:
         with file_lock(tmp_path / "lock", where="here", doing="works", cure="wait") as lock:
-            processes = stack.enter_context(Processes(1, lock=lock))
-            filling = processes.fill(plan.places, jobs)
+            processes = stack.enter_context(Processes(lock=lock))
+            filling = processes.fill(plan.places, jobs, count=1)
             assert next(filling) == jobs[0]
         other = os.open(tmp_path / "lock", os.O_RDWR)
 
@@ -444,11 +445,11 @@ def test_jobs_wait_in_the_smallest_pipe(
     tree: Tree, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that gives jobs never waits for one that is busy, which could wait for it."""
-    longest = json.dumps([Tar(2**50, 2**50, 999)] * pack_shards._TARS)
+    longest = json.dumps([Tar(2**50, 2**50, 999)] * pack_workers._TOGETHER)
     assert (len(longest) + 1) * pack_process._AHEAD <= 4096
 
     popen = partial(subprocess.Popen, pipesize=4096)
-    monkeypatch.setattr(pack_workers, "_MANY", 0)
+    monkeypatch.setattr(pack_workers, "_MANY", 1)
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", popen)
         packed(raw, tmp_path / "out", shard_size=1)
@@ -482,10 +483,71 @@ def test_processes_start_before_it_is_known_what_they_do(
     assert set(seen) == {2}
 
 
-def test_few_jobs_are_few_processes_work(
+def test_few_files_are_few_processes_work(
+    raw: Path,
+    tmp_path: Path,
+    started: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pack_workers, "_MANY", 60)
+
+    assert packed(raw, tmp_path / "out", num_workers=100).num_samples == 90
+
+    assert len(started) == 180 // 60
+
+
+def test_fewer_jobs_than_processes_are_done(
     raw: Path, tmp_path: Path, started: list["subprocess.Popen[bytes]"]
 ) -> None:
-    report = packed(raw, tmp_path / "out", shard_size=100, num_workers=3)
+    assert packed(raw, tmp_path / "out", shard_size=100, num_workers=3).num_shards == 1
 
-    assert report.num_shards == 1
-    assert len(started) == 3
+
+def planned(count: int, *, num_files: int = 1, num_bytes: int = 1) -> list[PlannedTar]:
+    return [
+        PlannedTar(Tar(number, number + 1, 0), f"{number}.tar", num_files, num_bytes)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tars", "sizes"),
+    [
+        pytest.param(planned(0), [], id="none"),
+        pytest.param(planned(9), [4, 4, 1], id="small"),
+        pytest.param(planned(5, num_files=500), [2, 2, 1], id="many-files"),
+        pytest.param(planned(3, num_bytes=1 << 30), [1, 1, 1], id="large"),
+        pytest.param(planned(4, num_bytes=2 << 20), [2, 2], id="medium"),
+    ],
+)
+def test_small_tars_are_a_job_together(tars: list[PlannedTar], sizes: list[int]) -> None:
+    jobs = list(jobs_of(iter(tars), most=4))
+
+    assert [len(job.tars) for job in jobs] == sizes
+    assert [tar for job in jobs for tar in job.tars] == [tar.tar for tar in tars]
+    assert [path for job in jobs for path in job.paths] == [tar.path for tar in tars]
+
+
+def test_threads_have_few_files_open(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one process has those of all its threads."""
+    most = [0]
+
+    def count(step: PackProgress) -> None:
+        names = []
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):
+                names.append(descriptor.readlink().name)
+        most[0] = max(most[0], sum(name.endswith(".tar.tmp") for name in names))
+
+    fsync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        time.sleep(0.01)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+
+    packed(raw, tmp_path / "out", shard_size=1, num_workers=4, progress=count)
+
+    assert 0 < most[0] <= 4 * (SYNCS + 1) * 2
