@@ -1,5 +1,6 @@
 """`read_twin_webdataset`: arguments -> a source -> a DataFrame."""
 
+import logging
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ from daft_twinwds.shards.samples import KeySplit
 from daft_twinwds.shards.urls import scheme_of, shown
 
 __all__ = ["read_twin_webdataset"]
+
+logger = logging.getLogger("daft_twinwds")
 
 PathLike = str | os.PathLike[str]
 
@@ -173,7 +176,18 @@ def _shard_numbers(
     if partition is None:
         return range(num_shards)
     if isinstance(partition, Partition):
-        return partition.slice_of(num_shards)
+        places = partition.slice_of(num_shards)
+        if not places:
+            logger.warning(
+                "partition: no shard is left for rank %d of %d, worker %d of %d; there are %d in "
+                "all, and so it reads no row; select rows of all shards, and share those out",
+                partition.rank,
+                partition.world_size,
+                partition.worker,
+                partition.num_workers,
+                num_shards,
+            )
+        return places
     numbers = partition(num_shards) if callable(partition) else partition
     try:
         given = tuple(numbers)

@@ -211,7 +211,8 @@ def _check_unique(
             "have yet; leave such rows out of what is appended"
         )
     raise AlignmentError(
-        f"sample {key!r}: two rows have this key; expected each once; make keys unique, as by "
+        f"sample {key!r}: two rows have this key; expected each once; put what "
+        "tells them apart into __key__, as their shard's name, or leave copies out by "
         "df.drop_duplicates"
     )
 

@@ -210,8 +210,9 @@ class _OpenShard:
         digest = digest_of(key)
         if digest in self._digests:
             raise AlignmentError(
-                f"sample {key!r}: two rows have this key; expected each once; make keys unique, as "
-                "by df.drop_duplicates"
+                f"sample {key!r}: two rows have this key; expected each once; put what "
+                "tells them apart into __key__, as their shard's name, or leave copies out by "
+                "df.drop_duplicates"
             )
         self._digests[digest] = None
         for tar, payload, suffixes in zip(self._tars, sample, self._suffixes, strict=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.folders import CLASSES
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.trees import is_tar
 
@@ -19,14 +20,14 @@ def require_outside(path: str) -> None:
 
     Readers look for nothing below a folder with a manifest. Where none has one, a single new
     manifest hides all tars beside it. Folders of aspect ratios or durations that lie beside each
-    other are leaves of one data set, and in none of them.
+    other are leaves of one data set, which reads whatever else lies beside them as well.
 
     Args:
         path: Absolute; it need not be there. Only what may be looked at counts.
 
     Raises:
-        LayoutError: A folder above has a manifest, or a folder beside the new one has part folders
-            with tars, and no manifest.
+        LayoutError: A folder above has a manifest; or a folder beside the new one has part folders
+            with tars, and no manifest, or is a leaf while the new one is called otherwise.
     """
     ways = dict.fromkeys((Path(path), Path(os.path.realpath(path))))
     for above in dict.fromkeys(parent for way in ways for parent in way.parents):
@@ -36,8 +37,15 @@ def require_outside(path: str) -> None:
                 f"{path}: lies in the data set {above}, whose {MANIFEST_NAME} tells readers that "
                 "there is no other below; expected a folder beside it; write elsewhere"
             )
-    for way in ways:
-        modality = next(_iter_neighbours(way), None)
+    for new in map(_first_new, ways):
+        leaf = None if new.name.startswith(CLASSES) else next(_iter_leaves(str(new.parent)), None)
+        if leaf is not None:
+            raise LayoutError(
+                f"{path}: lies in the data set {new.parent}, one of whose leaves is {leaf}; "
+                "expected a folder beside it, as it would be read as a part of that data set; "
+                "write elsewhere"
+            )
+        modality = next(_iter_neighbours(new), None)
         if modality is not None:
             raise LayoutError(
                 f"{path}: lies beside {modality}, which holds tars and no {MANIFEST_NAME}; "
@@ -46,22 +54,42 @@ def require_outside(path: str) -> None:
             )
 
 
-def _iter_neighbours(new: Path) -> Iterator[str]:
-    """Yield the folders beside the first new one that hold part folders of tars, as modalities do.
+def _first_new(path: Path) -> Path:
+    """Return the uppermost folder that would have to be made, or the last one."""
+    while not os.path.lexists(path.parent):
+        path = path.parent
+    return path
 
-    A folder with nothing but tars in it is just as likely some other download.
-    """
-    while not os.path.lexists(new.parent):
-        new = new.parent
+
+def _iter_leaves(folder: str) -> Iterator[str]:
+    """Yield the folders of classes that are data sets, with or without a manifest."""
+    for child in _entries(folder):
+        if child.name.startswith(CLASSES):
+            entries = _entries(child.path)
+            names = {entry.name for entry in entries}
+            is_leaf = MANIFEST_NAME in names or any(_is_modality(entry.path) for entry in entries)
+            if is_leaf or next(_iter_leaves(child.path), None) is not None:
+                yield child.path
+
+
+def _iter_neighbours(new: Path) -> Iterator[str]:
+    """Yield the folders beside a new one that hold part folders of tars, as modalities do."""
     for child in _entries(str(new.parent)):
         if child.name.startswith(".") or child.name == new.name:
             continue
-        entries = _entries(child.path)
-        if any(entry.name == MANIFEST_NAME for entry in entries):
+        if any(entry.name == MANIFEST_NAME for entry in _entries(child.path)):
             continue
-        parts = [entry for entry in entries if entry.name.startswith(_PART)]
-        if any(_has_tars(_entries(part.path)) for part in parts):
+        if _is_modality(child.path):
             yield child.path
+
+
+def _is_modality(folder: str) -> bool:
+    """Return whether a folder has part folders of tars.
+
+    One with nothing but tars in it is just as likely some other download.
+    """
+    parts = (entry for entry in _entries(folder) if entry.name.startswith(_PART))
+    return any(_has_tars(_entries(part.path)) for part in parts)
 
 
 def _has_tars(entries: list["os.DirEntry[str]"]) -> bool:

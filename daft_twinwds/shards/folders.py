@@ -10,7 +10,7 @@ from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.trees import Listing, Tars, Tree, is_tar, walk
 
 _PART: Final = "part_"
-_CLASSES: Final = ("aspect_ratio_", "duration_")
+CLASSES: Final = ("aspect_ratio_", "duration_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def explain_no_leaf(tree: Tree, folder: str) -> str:
 
 def _iter_bare_leaves(tree: Tree, root: str) -> Iterator[str]:
     for folder, listing in walk(tree, root):
-        classes = [name for name in listing.folders if name.startswith(_CLASSES)]
+        classes = [name for name in listing.folders if name.startswith(CLASSES)]
         modalities = [name for name in modality_folders(tree, folder) if name not in classes]
         split = [name for name in classes if _holds_tars(tree, f"{folder}/{name}")]
         if modalities and split:

@@ -147,11 +147,12 @@ def curate(  # noqa: PLR0913  # the public function holds all defaults
         aspect_ratios=aspect_ratios,
         io_config=io_config,
     )
-    for leaf in found.dataset.leaves:
-        if is_below(folder.path, leaf.root):
+    given = [source] if isinstance(source, (str, os.PathLike)) else source
+    for root in (*map(absolute, given), *(leaf.root for leaf in found.dataset.leaves)):
+        if is_below(folder.path, root):
             raise ValueError(
-                f"output: {folder.path} lies in the source {leaf.root}; expected a folder beside "
-                "it, as the source would have it for a leaf"
+                f"output: {folder.path} lies in the source {root}; expected a folder beside it, as "
+                "the source would have it for a leaf"
             )
     least = {"width": min_width, "height": min_height}
     needs_picture = duplicates is not None or any(least.values())

@@ -14,6 +14,7 @@ from daft_twinwds.shards.dataset import Leaf, Shard
 from daft_twinwds.shards.index_file import open_index
 from daft_twinwds.shards.index_format import (
     PartSummary,
+    ShardEntry,
     UnusableIndexError,
     file_name,
     index_path,
@@ -235,32 +236,39 @@ class _Build:
         place = self._place_for(leaf)
         futures = {executor.submit(_fault_of, shard, leaf, head, place): shard for shard in shards}
         for future in as_completed(futures):
-            num_rows, fault = future.result()
-            self.num_rows += num_rows
+            entry, fault = future.result()
+            url = futures[future].url
             if fault is not None:
-                self.out_of_date[futures[future].url] = fault
-            self._step(futures[future].url, is_read=False)
+                self.out_of_date[url] = fault
+            if entry is not None:
+                self.num_rows += entry.num_rows
+                if entry.fault is not None:
+                    self.not_indexed[url] = entry.fault
+                for tar in filter(None, entry.tars.values()):
+                    if tar.text_fault is not None:
+                        self.texts_left_out[url] = tar.text_fault
+            self._step(url, is_read=False)
 
 
 def _fault_of(
     shard: Shard, leaf: Leaf, head: PartSummary, place: tuple[str, StorageOptions]
-) -> tuple[int, str | None]:
-    """Return the rows of a shard's entry, and why it does not hold."""
+) -> tuple[ShardEntry | None, str | None]:
+    """Return a shard's entry, and why it does not hold."""
     root, options = place
     try:
         with open_index(index_path(root, shard.name), options) as file:
             if replace(file.summary, entries={}) != head:
-                return 0, f"{file.path}: was built with other arguments"
+                return None, f"{file.path}: was built with other arguments"
             entry = file.summary.entries.get(shard.name)
             if entry is None:
-                return 0, f"{file.path}: does not tell of it"
+                return None, f"{file.path}: does not tell of it"
             if not holds(entry, leaf.folders, states_of(shard)):
-                return entry.num_rows, "a tar has changed since"
+                return entry, "a tar has changed since"
             if entry.num_rows:
                 file.read_all(entry)
-            return entry.num_rows, None
+            return entry, None
     except (UnusableIndexError, StorageError) as error:
-        return 0, str(error)
+        return None, str(error)
 
 
 def _parts_of(leaf: Leaf) -> dict[str, list[Shard]]:

@@ -17,6 +17,7 @@ from sys import intern
 from typing import Any, Final
 
 from daft_twinwds.errors import LayoutError, StorageError
+from daft_twinwds.shards.folders import CLASSES
 from daft_twinwds.shards.manifest import is_relative_folder
 from daft_twinwds.shards.modalities import columns_of
 from daft_twinwds.shards.samples import split_name
@@ -29,7 +30,7 @@ __all__ = ["HIDDEN", "Folder", "list_folders", "readable"]
 HIDDEN: Final = "hidden"
 """Reason that stands for no loss: such names are nobody's samples."""
 _OUTSIDE: Final = "link out of the input"
-_READERS_OWN: Final = ("part_", "aspect_ratio_", "duration_")
+_READERS_OWN: Final = ("part_", *CLASSES)
 """Folders that a reader looks through for modalities, so that none can be called so."""
 
 

@@ -87,18 +87,20 @@ class ShardCheck:
         """
         checked = CheckedShard(findings=Findings(self.max_faults))
         twins: dict[str, Samples] = {}
+        lacks_twin = False
         for column, path in shard.paths.items():
             if path is None:
-                checked.is_whole &= column not in own
+                lacks_twin |= column in own
                 continue
             tar = _TarCheck(check=self, shard=shard, column=column, path=shown(path))
             samples = tar.run(checked)
             if samples is not None:
                 twins[column] = samples
+        checked.is_whole &= not lacks_twin
         for fault in _key_faults(shard, twins):
             checked.is_whole &= fault.is_warning
             checked.findings.add(fault)
-        if twins:
+        if twins and not lacks_twin:
             common = set.intersection(*(_keys_of(samples) for samples in twins.values()))
             checked.num_keys = len(common)
         if checked.is_whole and claimed not in (None, checked.num_keys):

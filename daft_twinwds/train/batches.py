@@ -171,6 +171,7 @@ class _Batch:
         self.rows: list[Row | None] = list(plan.rows)
         self._feed = feed
         self._plan = plan
+        self._bad: set[int] = set()
         self._pixels = {name: Pixels(memory, len(plan.rows)) for name, memory in memories.items()}
         self._decoders = _of_class(feed.reader.decoders, plan.aspect)
         self._jobs = deque(
@@ -204,6 +205,9 @@ class _Batch:
             except TwinWebDatasetError as error:
                 if not self._may_skip(error):
                     raise
+                bad = self.rows[slot]
+                assert bad is not None
+                self._bad.add(bad.number)
                 _count(error, report)
                 self.rows[slot] = self._spare_row(slot, spare, report)
         slots = [slot for slot, row in enumerate(self.rows) if row is not None]
@@ -231,19 +235,24 @@ class _Batch:
     ) -> Row | None:
         attempt = 0
         while (row := spare(self._plan, slot, attempt := attempt + 1)) is not None:
+            if row.number in self._bad:
+                continue
             try:
                 report.bytes += self._feed.reader.read(row, self._pixels, slot, self._decoders)
             except TwinWebDatasetError as error:
                 if not self._may_skip(error):
                     raise
-                _count(error, report)
+                self._bad.add(row.number)
+                if not self._plan.fixed:  # else it is counted at its own place
+                    _count(error, report)
             else:
                 report.repeated += self._plan.fixed
                 return row
         if self._plan.fixed:
             raise DecodeError(
                 f"{self._feed.selection!r}: not one row of a global batch could be read; expected "
-                f"some; the last one: {report.last_skipped}"
+                f"some; the last one: {report.last_skipped}; pass a larger batch_size, or select no "
+                "such rows: daft-twinwds validate --decode names them"
             )
         return None
 

@@ -102,7 +102,8 @@ class TwinLoader:
             dtype: ``"float32"`` or ``"bfloat16"``; without ``normalize`` it has no meaning.
             shuffle: Another order in every epoch; False keeps the selection's.
             seed: Decides the order, captions and transforms; in ``[0, 2**64)``.
-            epochs: Epochs that one iteration runs; None never ends.
+            epochs: Epochs that one iteration runs; None never ends. An iteration that goes on
+                from a saved state ends where that one would have ended.
             bucket_by: ``"aspect_ratio"``, or a column of texts or integers: a global batch has
                 rows of one bucket alone. The aspect ratio is PiD's class: of ``<image>_width`` and
                 ``<image>_height``, else of the folder in ``__url__``, else of the caption's width
@@ -278,7 +279,9 @@ class TwinLoader:
         """Let the next iteration go on at a saved position; nothing before it is read.
 
         The number of ranks, threads and batches made ahead may be others. With another number of
-        ranks the global batch stays what it was (see ``resize``).
+        ranks the global batch stays what it was (see ``resize``). A state saved behind the last
+        batch of an iteration goes on with the epochs after it: a run that may be over compares
+        `epoch` with the epochs that it is to have.
 
         Raises:
             ResumeError: It was saved for another selection, seed, order or size of batches.

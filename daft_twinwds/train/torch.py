@@ -1,5 +1,6 @@
 """The feed into PyTorch: `to_torch_iter_dataset`."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -27,6 +28,8 @@ from daft_twinwds.train.selection import Selection
 from daft_twinwds.train.tensors import ToTensors, number_types
 
 __all__ = ["TwinIterDataset", "to_torch_iter_dataset"]
+
+logger = logging.getLogger("daft_twinwds")
 
 _forked_with_engine = False
 
@@ -59,7 +62,8 @@ def to_torch_iter_dataset(  # noqa: PLR0913  # the public function holds all def
     iterated, in threads, with bounded memory: beside the batches that you keep, never more than
     ``prefetch_batches + 2``, counting the one that you work on. What a dropped batch leaves behind
     serves a later one. The rows are split over data-parallel ranks and DataLoader workers; the
-    numbers of rows of two readers differ by at most one.
+    numbers of rows of two readers differ by at most one. Where ranks wait for each other in every
+    step, `TwinLoader` is the choice, whose ranks get as many batches; a warning says so here.
 
     Inside a ``torch.utils.data.DataLoader`` pass ``batch_size=None`` there if a batch size is
     given here. With ``num_workers > 0`` pass ``multiprocessing_context="forkserver"`` or
@@ -166,6 +170,7 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
             RuntimeError: This is a DataLoader worker that was forked after Daft had run.
         """
         partition = self._reader()
+        self._warn_of_unequal_steps(partition)
         threads = self._num_threads or max(1, available_cpus() // partition.num_workers)
         feed = Feed(
             selection=self.selection,
@@ -196,6 +201,26 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
             "skipped": dict(report.skipped),
             "storage": asdict(storage_stats() - self._stats_before),
         }
+
+    def _warn_of_unequal_steps(self, partition: Partition) -> None:
+        if partition.rank or partition.worker:
+            return  # once over all processes
+        most, least = (
+            sum(self._num_steps(replace(partition, rank=rank, worker=worker)) for worker in workers)
+            for workers in [range(partition.num_workers)]
+            for rank in (0, partition.world_size - 1)
+        )
+        if most > least:
+            logger.warning(
+                "rank 0 gets %d batches, rank %d gets %d: where ranks wait for each other in every "
+                "step, as in DDP, use TwinLoader, which gives each as many",
+                most,
+                partition.world_size - 1,
+                least,
+            )
+
+    def _num_steps(self, partition: Partition) -> int:
+        return -(-len(partition.slice_of(len(self.selection))) // (self._batch_size or 1))
 
     def _reader(self) -> Partition:
         info = get_worker_info()

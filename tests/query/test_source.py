@@ -173,13 +173,17 @@ def test_count_looks_at_the_tars_not_at_the_manifest(root: Path) -> None:
     assert daft_twinwds.read_twin_webdataset(root).count_rows() == 12
 
 
-def test_count_over_no_shards_is_zero(root: Path) -> None:
+def test_a_reader_without_a_shard_reads_nothing_and_says_so(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     empty = Partition(rank=5, world_size=6)
 
     df = daft_twinwds.read_twin_webdataset(root, partition=empty)
 
     assert df.count_rows() == 0
     assert df.to_pydict()["__key__"] == []
+    (message,) = caplog.messages
+    assert "no shard is left for rank 5 of 6, worker 0 of 1; there are 4 in all" in message
 
 
 @pytest.mark.parametrize(

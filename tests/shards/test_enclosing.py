@@ -62,7 +62,7 @@ def test_links_lead_into_data_sets_and_out_of_them(tmp_path: Path, link: str) ->
     [
         pytest.param(["other/wdinfo.json", "other/image/part_000000/000000.tar"], id="data-set"),
         pytest.param(["other/wdinfo.json", "other/000000.tar"], id="flat-data-set"),
-        pytest.param(["aspect_ratio_1_1/image/part_000000/000000.tar"], id="leaf"),
+        pytest.param(["aspect_ratio_1_1/notes.txt", "duration_0_5/a/000000.tar"], id="no-leaf"),
         pytest.param(["new/image/part_000000/000000.tar"], id="the-folder-itself"),
         pytest.param(["downloads/000000.tar"], id="tars-that-may-be-anything"),
         pytest.param([".hidden/part_0/000000.tar", "a/part_0/.000000.tar"], id="hidden"),
@@ -76,3 +76,24 @@ def test_data_sets_and_leaves_lie_side_by_side(tmp_path: Path, there: list[str])
 
     require_outside(str(tmp_path / "root/new"))
     require_outside(str(tmp_path / "root/aspect_ratio_16_9"))
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        "aspect_ratio_1_1/wdinfo.json",
+        "aspect_ratio_1_1/image/part_000000/000000.tar",
+        "duration_0_5/wdinfo.json",
+        "aspect_ratio_1_1/duration_0_5/wdinfo.json",
+    ],
+)
+@pytest.mark.parametrize("target", ["new", "new/deeper"])
+def test_nothing_but_leaves_is_written_beside_leaves(
+    tmp_path: Path, leaf: str, target: str
+) -> None:
+    make(tmp_path / "set" / leaf)
+
+    with pytest.raises(LayoutError, match=r"lies in the data set /.*/set, one of whose leaves is"):
+        require_outside(str(tmp_path / "set" / target))
+    require_outside(str(tmp_path / "set/aspect_ratio_16_9"))
+    require_outside(str(tmp_path / "set/duration_5_10/deeper"))

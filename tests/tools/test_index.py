@@ -238,6 +238,13 @@ def test_faults_are_told_and_do_not_end_a_build(root: Path) -> None:
     assert shard.endswith("000002.tar")
     assert "'id_4.json' at byte 512: found no readable JSON" in fault
     assert report.unreadable_pictures == 2
+    check = build_index(root, check=True)
+    assert check.is_complete
+    assert (check.not_indexed, check.texts_left_out, check.num_rows) == (
+        report.not_indexed,
+        report.texts_left_out,
+        report.num_rows,
+    )
     assert report.is_complete
     assert build_index(root).num_read == 0
 

@@ -63,7 +63,7 @@ def test_tar_that_one_modality_lacks_is_missing_there(root: Path) -> None:
     assert (fault.kind, fault.modality, fault.shard) == ("missing tar", "caption", SECOND)
     assert fault.path == str(root / "caption" / SECOND)
     assert "image has it" in fault.text
-    assert report.num_shards == 3
+    assert (report.num_shards, report.num_keys) == (3, 4)
 
 
 def test_listed_tar_that_no_modality_has_is_missing_in_all(root: Path) -> None:

@@ -513,8 +513,33 @@ def test_bad_samples_are_replaced_from_their_global_batch(numbers: Selection) ->
     report = loader.report()
 
     assert steps == [[0, 1, 2, 5, 5, 5], [6, 7, 8, 9, 10, 11]]
-    assert report["skipped"] == {"DecodeError": 3}
+    assert report["skipped"] == {"DecodeError": 2}
     assert (report["rows"], report["repeated"]) == (12, 2)
+
+
+def test_a_bad_sample_is_counted_once_and_read_once_on_each_rank(numbers: Selection) -> None:
+    """Also where it would be the one to take another's place."""
+    read: list[int] = []
+
+    def decode(content: bytes) -> int:
+        read.append(content[0])
+        if content[0] in (0, 2, 3):
+            raise ValueError("bad")
+        return content[0]
+
+    how: dict[str, Any] = {"decode": {"number": decode}, "on_error": "skip", "shuffle": False}
+    loader = loader_of(first(numbers, 4), 4, **how)
+
+    (batch,) = loader
+
+    assert batch["number"] == [1, 1, 1, 1]
+    report = loader.report()
+    assert (report["skipped"], report["repeated"]) == ({"DecodeError": 3}, 3)
+    assert Counter(read) == {0: 1, 1: 4, 2: 1, 3: 2}, "3 as itself and to fill in"
+    ranks = [loader_of(first(numbers, 4), 2, rank, 2, **how) for rank in range(2)]
+    batches = [batch["number"] for loader in ranks for batch in loader]
+    assert batches == [[1, 1], [1, 1]]
+    assert sum(loader.report()["skipped"]["DecodeError"] for loader in ranks) == 3
 
 
 def test_a_global_batch_of_nothing_but_bad_samples_is_an_error(numbers: Selection) -> None:
@@ -523,7 +548,7 @@ def test_a_global_batch_of_nothing_but_bad_samples_is_an_error(numbers: Selectio
 
     loader = loader_of(first(numbers, 4), 2, decode={"number": decode}, on_error="skip")
 
-    with pytest.raises(DecodeError, match=r"not one row of a global batch .*ValueError: bad"):
+    with pytest.raises(DecodeError, match=r"not one row .*ValueError: bad.*; pass a larger batch"):
         next(iter(loader))
 
 

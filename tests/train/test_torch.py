@@ -238,6 +238,43 @@ def test_ranks_share_the_rows(df: daft.DataFrame) -> None:
     assert [len(share) for share in shares] == [4, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "batch_size", "workers", "batches"),
+    [
+        pytest.param(10, 2, 1, (2, 1), id="a-batch-more"),
+        pytest.param(10, None, 1, (3, 2), id="a-sample-more"),
+        pytest.param(10, 1, 2, (3, 2), id="over-the-workers-of-a-rank"),
+        pytest.param(10, 3, 1, None, id="as-many-of-other-sizes"),
+        pytest.param(8, 1, 1, None, id="as-many"),
+    ],
+)
+def test_unequal_numbers_of_batches_are_told_by_the_first_rank(
+    df: daft.DataFrame,
+    caplog: pytest.LogCaptureFixture,
+    num_rows: int,
+    batch_size: int | None,
+    workers: int,
+    batches: tuple[int, int] | None,
+) -> None:
+    selection = Selection.from_dataframe(df.limit(num_rows))
+    counts = [0] * 4
+    for rank in range(4):
+        for worker in range(workers):
+            reader = Partition(rank=rank, world_size=4, worker=worker, num_workers=workers)
+            data = to_torch_iter_dataset(
+                selection, decode={}, batch_size=batch_size, partition=reader
+            )
+            counts[rank] += len(list(data))
+
+    assert (max(counts), min(counts)) == (batches or (counts[0], counts[0]))
+    told = [message for message in caplog.messages if "use TwinLoader" in message]
+    if batches is None:
+        assert told == []
+    else:
+        (message,) = told
+        assert message.startswith(f"rank 0 gets {batches[0]} batches, rank 3 gets {batches[1]}:")
+
+
 def test_few_rows_leave_no_reader_of_many_without_data(tmp_path: Path) -> None:
     """Ten samples in one shard, four ranks with two workers each: rows are split, not shards."""
     root = make_twin_dataset(tmp_path, num_shards=1, samples_per_shard=10)
