@@ -1,6 +1,7 @@
 """The commands that write: index and pack."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,10 @@ from click.testing import CliRunner, Result
 import daft_twinwds
 from daft_twinwds.cli import main
 from daft_twinwds.testing import encode_jpeg, make_twin_dataset, write_tar
+from daft_twinwds.tools.info import info
+from daft_twinwds.tools.info_plot import write_info_png
+from daft_twinwds.tools.pack import pack
+from daft_twinwds.tools.preview import write_preview
 
 
 def run(*arguments: object) -> Result:
@@ -103,3 +108,87 @@ def test_pack_refuses_seconds_that_are_none(raw: Path, tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "expected seconds as 0,5,10,30,inf" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shard-size", 0], "'--shard-size': 0 is not in the range"),
+        (["--part-size", 0], "'--part-size': 0 is not in the range"),
+        (["--max-shard-size-mb", 0], "'--max-shard-size-mb': '0': expected a size in MiB"),
+        (["--max-shard-size-mb", "nan"], "'--max-shard-size-mb': 'nan': expected a size in MiB"),
+        (["--max-file-size-mb", "inf"], "'--max-file-size-mb': 'inf': expected a size in MiB"),
+        (["--max-file-size-mb", "1 GB"], "'--max-file-size-mb': '1 GB': expected a size in MiB"),
+        (["--key-prefix", "../"], "a key's prefix must begin a relative path"),
+        (["--key-prefix", "a", "--dataset-name", "b"], "give one of them"),
+        (["--duration-bins", "3,1"], "duration_bins must be at least two increasing seconds"),
+        (["--duration-bins", "nan,1"], "duration_bins must be at least two increasing seconds"),
+    ],
+)
+def test_flags_of_pack_that_cannot_be_are_told_in_a_line(
+    raw: Path, tmp_path: Path, flags: list[object], message: str
+) -> None:
+    result = run("pack", raw, tmp_path / "out", *flags)
+
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert message in result.output.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_sizes_of_pack_are_mebibytes(raw: Path, tmp_path: Path) -> None:
+    size = (raw / "image" / "a.jpg").stat().st_size / 2**20
+
+    result = run("pack", raw, tmp_path / "out", "--max-file-size-mb", size * 0.99, "--json")
+
+    assert result.exit_code == 1
+    assert "too large" in result.output
+
+
+@pytest.mark.parametrize("command", ["pack", "preview", "info"])
+def test_urls_are_no_places_to_write_local_files_to(
+    root: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = "s3://KEY:SECRET@bucket/x"
+    arguments = {
+        "pack": [raw, url],
+        "preview": [root, "--output", url],
+        "info": [root, "--png", url],
+    }
+
+    result = run(command, *arguments[command])
+
+    assert result.exit_code == 2
+    assert "s3://bucket/x is a URL; expected a local path" in result.output.splitlines()[-1]
+    assert "SECRET" not in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "twins"}
+
+
+def test_the_url_of_a_local_folder_is_that_folder(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "with space").mkdir()
+
+    result = run("pack", raw.as_uri(), (tmp_path / "with space" / "out").as_uri())
+
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "with space" / "out" / "pack_plan.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda root: pack(root, "s3://bucket/x"), id="pack-into"),
+        pytest.param(lambda root: pack("s3://bucket/x", root / "out"), id="pack-from"),
+        pytest.param(lambda root: write_preview(root, "s3://bucket/x"), id="preview"),
+        pytest.param(lambda root: write_info_png(info(root), "s3://bucket/x"), id="info"),
+    ],
+)
+def test_functions_refuse_urls_where_the_commands_do(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Path], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ValueError, match=r": s3://bucket/x is a URL; expected a local path; copy"):
+        call(root)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"twins"}

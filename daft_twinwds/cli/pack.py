@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from daft_twinwds.cli.output import print_facts, progress_bar
-from daft_twinwds.cli.types import PLACE
+from daft_twinwds.cli.types import FOLDER, MEBIBYTES
 from daft_twinwds.tools.pack import pack
 from daft_twinwds.tools.pack_report import PackProgress
 
@@ -13,13 +13,29 @@ __all__ = ["pack_command"]
 
 
 @click.command(name="pack")
-@click.argument("input_dir", type=PLACE, metavar="INPUT")
-@click.argument("output_dir", type=PLACE, metavar="OUTPUT")
+@click.argument("input_dir", type=FOLDER, metavar="INPUT")
+@click.argument("output_dir", type=FOLDER, metavar="OUTPUT")
 @click.option("--modality", "modalities", multiple=True, help="Folder to pack. [default: all]")
 @click.option("--optional", multiple=True, help="Folder that a sample may lack.")
-@click.option("--shard-size", default=20, show_default=True, help="Most samples per shard.")
-@click.option("--max-shard-size-mb", default=500.0, show_default=True, help="Most MiB per shard.")
-@click.option("--size-based-on", help="Folder that shards are filled by. [default: image, video]")
+@click.option(
+    "--shard-size",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Most samples per shard.",
+)
+@click.option(
+    "--max-shard-size-mb",
+    "max_shard_bytes",
+    type=MEBIBYTES,
+    default="500",
+    show_default=True,
+    help="Most MiB per shard.",
+)
+@click.option(
+    "--size-based-on",
+    help="Folder that shards are filled and classified by. [default: image, video]",
+)
 @click.option(
     "--shuffle/--no-shuffle", default=True, show_default=True, help="Else sorted by name."
 )
@@ -28,14 +44,25 @@ __all__ = ["pack_command"]
 @click.option("--dataset-name", help="Makes keys NAME__STEM.")
 @click.option("--key-prefix", help="Makes keys PREFIXSTEM.")
 @click.option(
-    "--max-file-size-mb", default=1024.0, show_default=True, help="Leave out larger files."
+    "--max-file-size-mb",
+    "max_file_bytes",
+    type=MEBIBYTES,
+    default="1024",
+    show_default=True,
+    help="Leave out larger files.",
 )
 @click.option(
     "--num-workers",
     type=click.IntRange(min=1),
     help="Threads, or processes for many small files. [default: all CPUs]",
 )
-@click.option("--part-size", default=1000, show_default=True, help="Shards per part folder.")
+@click.option(
+    "--part-size",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Shards per part folder.",
+)
 @click.option(
     "--classify-aspect-ratio/--no-classify-aspect-ratio",
     default=True,
@@ -51,8 +78,6 @@ __all__ = ["pack_command"]
 @click.option("--dry-run", is_flag=True, help="Only tell what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead.")
 def pack_command(
-    max_shard_size_mb: float,
-    max_file_size_mb: float,
     duration_bins: str | None,
     skip_doubles: bool,
     as_json: bool,
@@ -70,14 +95,16 @@ def pack_command(
         def progress(state: PackProgress) -> None:
             tell(state.stage, state.done, state.total)
 
-        report = pack(
-            **same,
-            max_shard_bytes=int(max_shard_size_mb * 2**20),
-            max_file_bytes=int(max_file_size_mb * 2**20),
-            duration_bins=_seconds(duration_bins),
-            on_double="skip" if skip_doubles else "error",
-            progress=progress,
-        )
+        try:
+            report = pack(
+                **same,
+                duration_bins=_seconds(duration_bins),
+                on_double="skip" if skip_doubles else "error",
+                progress=progress,
+            )
+        except ValueError as error:
+            # Of arguments alone: what is wrong with files is an error of ours.
+            raise click.UsageError(str(error)) from error
     leaves = {
         leaf.folder or ".": f"{leaf.num_samples} samples in {leaf.num_shards} shards"
         for leaf in report.leaves

@@ -1,5 +1,6 @@
 """What options and arguments may be, beyond click's own types."""
 
+import math
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -7,7 +8,9 @@ from typing import Any, Final
 import click
 from typing_extensions import override
 
-__all__ = ["FILE", "PLACE"]
+from daft_twinwds.shards.urls import is_url, local_path, scheme_of, shown
+
+__all__ = ["FILE", "FOLDER", "MEBIBYTES", "PLACE"]
 
 
 class _Place(click.ParamType[str]):
@@ -22,6 +25,30 @@ class _Place(click.ParamType[str]):
         return str(value)
 
 
+class _LocalFolder(_Place):
+    """A folder of this machine."""
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return _local(self, super().convert(value, param, ctx), param, ctx)
+
+
+class _Mebibytes(click.ParamType[int]):
+    """A size, as bytes."""
+
+    name = "MiB"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            size = float(value) * 2**20
+        except ValueError:
+            size = math.nan
+        if not 1 <= size < math.inf:
+            self.fail(f"{value!r}: expected a size in MiB, more than 0", param, ctx)
+        return int(size)
+
+
 class _File(click.Path):
     """A file to write."""
 
@@ -34,8 +61,18 @@ class _File(click.Path):
     ) -> Any:
         if Path(value).name in ("", ".."):
             self.fail(f"{str(value)!r} names no file; expected one to write", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(_local(self, str(value), param, ctx), param, ctx)
+
+
+def _local(
+    kind: click.ParamType[Any], value: str, param: click.Parameter | None, ctx: click.Context | None
+) -> str:
+    if is_url(value):
+        kind.fail(f"{shown(value)} is a URL; expected a local path", param, ctx)
+    return local_path(value) if scheme_of(value) == "file" else value
 
 
 PLACE: Final = _Place()
+FOLDER: Final = _LocalFolder()
 FILE: Final = _File(dir_okay=False, path_type=Path)
+MEBIBYTES: Final = _Mebibytes()

@@ -23,6 +23,7 @@ from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.modalities import requested_columns
 from daft_twinwds.shards.open_leaf import OpenLeaf, open_leaves
 from daft_twinwds.shards.options import ENVIRONMENT, THE_REST, StorageOptions
+from daft_twinwds.shards.unfinished import unfinished
 
 __all__ = [
     "Dataset",
@@ -105,6 +106,9 @@ def find_dataset(
         logger.warning("%s: tars without a %s are not read", ", ".join(strays), MANIFEST_NAME)
         skipped[_NO_MANIFEST] = len(strays)
     opened = open_leaves(leaf_folders, wanted, by_column)
+    begun = {unfinished(leaf.root) for leaf in opened if leaf.manifest is None}
+    for path_of_work, text in sorted(filter(None, begun)):
+        logger.warning("%s: %s; what is there is read", path_of_work, text)
     columns = tuple(opened[0].modalities)
     for leaf in opened[1:]:
         _require_same_columns(leaf, opened[0])

@@ -15,7 +15,16 @@ from typing_extensions import override
 
 from daft_twinwds.errors import StorageError
 
-__all__ = ["Url", "is_url", "iter_parents", "join", "local_path", "scheme_of", "shown"]
+__all__ = [
+    "Url",
+    "is_url",
+    "iter_parents",
+    "join",
+    "local_path",
+    "required_local",
+    "scheme_of",
+    "shown",
+]
 
 HTTP: Final = frozenset({"http", "https"})
 
@@ -112,6 +121,23 @@ def join(folder: str, *names: str) -> str:
     return Url(
         scheme=url.scheme, authority=url.authority, path=path, user=url.user, query=url.query
     ).with_secrets()
+
+
+def required_local(name: str, path: str, *, cure: str) -> str:
+    """Return a path of this machine's files, which may have been a ``file://`` URL.
+
+    Args:
+        name: Of the argument, for the message.
+        path: What was given.
+        cure: What to do instead.
+
+    Raises:
+        ValueError: It is the URL of something else.
+        StorageError: It names another machine.
+    """
+    if is_url(path):
+        raise ValueError(f"{name}: {shown(path)} is a URL; expected a local path; {cure}")
+    return local_path(path) if scheme_of(path) == "file" else path
 
 
 def local_path(url: str) -> str:

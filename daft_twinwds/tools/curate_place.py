@@ -22,12 +22,12 @@ from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.paths import require_text
+from daft_twinwds.shards.unfinished import JOB_NAME
 from daft_twinwds.shards.write_folder import LocalFolder
 
 __all__ = ["CurationFolder"]
 
-_WORK: Final = ".curate"
-_JOB: Final = "job.json"
+_WORK, _, _JOB = JOB_NAME.partition("/")
 _LOCK: Final = "lock"
 _PER_FOLDER: Final = 1000
 _COLUMNS: Final = "columns"

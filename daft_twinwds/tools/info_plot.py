@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daft_twinwds.errors import MissingDependencyError
 from daft_twinwds.shards.new_file import new_file
+from daft_twinwds.shards.urls import required_local
 from daft_twinwds.tools.info_report import DatasetInfo
 from daft_twinwds.tools.info_units import bytes_text
 
@@ -46,7 +47,9 @@ def write_info_png(info: DatasetInfo, path: str | os.PathLike[str]) -> None:
     Raises:
         MissingDependencyError: matplotlib is not installed.
         StorageError: The file cannot be written.
+        ValueError: The path is a URL.
     """
+    file_path = required_local("path", os.fspath(path), cure="copy the picture to the store")
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -64,7 +67,7 @@ def write_info_png(info: DatasetInfo, path: str | os.PathLike[str]) -> None:
     figure.suptitle(heading, color=_INK, fontsize=13, fontweight="bold", parse_math=False)
     for place, plot in enumerate(plots):
         _draw(figure.add_subplot(rows, columns, place + 1), plot)
-    with new_file(os.fspath(path)) as file:
+    with new_file(file_path) as file:
         figure.savefig(file, format="png")
 
 

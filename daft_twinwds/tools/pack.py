@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from daft_twinwds.shards.modalities import requested_columns
+from daft_twinwds.shards.urls import required_local
 from daft_twinwds.tools.pack_report import LeftOut, PackedLeaf, PackProgress, PackReport
 from daft_twinwds.tools.pack_run import Packing
 from daft_twinwds.tools.pack_settings import OnDouble, PackSettings
@@ -104,7 +105,7 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
         ResumeError: What was begun has other flags or another input.
         StorageError: A file cannot be read or written, or a worker process was killed.
         MissingDependencyError: Videos are to be measured and PyAV is not installed.
-        ValueError: An argument is out of its range, or two exclude each other.
+        ValueError: An argument is out of its range, or a URL, or two exclude each other.
     """
     if dataset_name is not None and key_prefix is not None:
         raise ValueError(
@@ -137,10 +138,14 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
         on_double=on_double,
     )
     packing = Packing(
-        source=Path(input_dir).resolve(),
-        output=Path(output_dir).resolve(),
+        source=_folder("input_dir", input_dir, cure="copy the files to this machine first"),
+        output=_folder("output_dir", output_dir, cure="copy what is packed to the store"),
         settings=settings,
         num_workers=num_workers or available_cpus(),
         progress=progress or (lambda _: None),
     )
     return packing.run(dry_run=dry_run, resume=resume, strict=strict)
+
+
+def _folder(name: str, path: PathLike, *, cure: str) -> Path:
+    return Path(required_local(name, os.fspath(path), cure=cure)).resolve()

@@ -9,7 +9,7 @@ from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.paths import require_text
-from daft_twinwds.tools.pack_plan import PLAN_NAME
+from daft_twinwds.shards.unfinished import PLAN_NAME
 from daft_twinwds.tools.pack_report import REPORT_NAME
 
 __all__ = ["claimed", "require_apart", "require_unused"]

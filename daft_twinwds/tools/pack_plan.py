@@ -16,13 +16,13 @@ import numpy as np
 
 from daft_twinwds.errors import ResumeError
 from daft_twinwds.shards.new_file import new_file
+from daft_twinwds.shards.unfinished import PLAN_NAME
 from daft_twinwds.tools.pack_report import PackedLeaf
 from daft_twinwds.tools.pack_samples import Samples, groups
 from daft_twinwds.tools.pack_settings import PackSettings
 from daft_twinwds.tools.pack_shard import ShardPlan, line_of, shard_of
 
 __all__ = [
-    "PLAN_NAME",
     "PlanHead",
     "PlanLine",
     "iter_plan",
@@ -32,7 +32,6 @@ __all__ = [
     "write_plan",
 ]
 
-PLAN_NAME: Final = "pack_plan.jsonl"
 _VERSION: Final = 1
 _SHARDS, _SAMPLES = "/shards", "/samples"  # no folder's name begins so
 

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from daft_twinwds.errors import LayoutError
+from daft_twinwds.shards.unfinished import PLAN_NAME
 from daft_twinwds.tools.pack_classify import Classifier
 from daft_twinwds.tools.pack_fill import Places
 from daft_twinwds.tools.pack_input import HIDDEN, list_folders
 from daft_twinwds.tools.pack_output import claimed, require_apart, require_unused
 from daft_twinwds.tools.pack_plan import (
-    PLAN_NAME,
     PlanHead,
     iter_plan,
     plan_shards,

@@ -17,7 +17,7 @@ from daft_twinwds.query.read import read_twin_webdataset
 from daft_twinwds.query.report import scan_report
 from daft_twinwds.query.schema import KEY, URL
 from daft_twinwds.shards.new_file import new_file
-from daft_twinwds.shards.urls import scheme_of, shown
+from daft_twinwds.shards.urls import required_local, scheme_of, shown
 from daft_twinwds.tools.preview_page import PageFacts, iter_page
 from daft_twinwds.tools.preview_report import PreviewProgress, PreviewReport
 from daft_twinwds.tools.preview_tiles import SampleTile, TileMaker
@@ -88,6 +88,7 @@ def write_preview(  # noqa: PLR0913  # the public function holds all defaults
             raise ValueError(f"{name} must be at least 1, got {value}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
+    path = required_local("output", os.fspath(output), cure="copy the page to the store")
     if where is not None and not isinstance(where, str | Expression):
         raise TypeError(f"where must be SQL or a Daft expression, got {where!r}")
     df = _matching(source, where, io_config)
@@ -124,12 +125,12 @@ def write_preview(  # noqa: PLR0913  # the public function holds all defaults
     )
     made = tiles.make()
     num_bytes = 0
-    with new_file(os.fspath(output)) as file:
+    with new_file(path) as file:
         for part in iter_page(facts, made):
             num_bytes += file.write(part.encode("utf-8", "backslashreplace"))
     pictures = [picture for tile in made for picture in tile.pictures]
     return PreviewReport(
-        output=os.fspath(output),
+        output=path,
         num_shown=len(made),
         num_samples=num_samples,
         num_pictures=sum(picture.thumbnail is not None for picture in pictures),

@@ -18,6 +18,7 @@ from daft_twinwds.shards.manifest import MANIFEST_NAME, Manifest
 from daft_twinwds.shards.modalities import requested_columns
 from daft_twinwds.shards.open_leaf import OpenLeaf, open_leaves
 from daft_twinwds.shards.options import StorageOptions
+from daft_twinwds.shards.unfinished import unfinished
 from daft_twinwds.shards.urls import is_url, join, shown
 from daft_twinwds.tools.validate_report import Fault, Findings
 
@@ -110,6 +111,9 @@ def find_layout(
     columns = tuple(dict.fromkeys(column for leaf in opened for column in leaf.modalities))
     if opened:
         require_known_columns(by_column, columns)
+    begun = {unfinished(leaf.root) for leaf in opened if leaf.manifest is None}
+    for place, text in sorted(filter(None, begun)):
+        findings.add(Fault(kind="unfinished", path=place, text=text))
     for leaf in opened:
         for fault in _faults_of(leaf, opened[0]):
             findings.add(fault)

@@ -19,6 +19,7 @@ __all__ = [
 FaultKind: TypeAlias = Literal[
     "bad layout",
     "no manifest",
+    "unfinished",
     "missing modality",
     "different modalities",
     "missing tar",

@@ -20,6 +20,7 @@ import pytest
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.testing import make_twin_dataset, write_tar
 from daft_twinwds.tools.curate import CurationProgress, CurationReport, curate
+from daft_twinwds.tools.validate import validate
 
 col: Any = daft.col  # Daft types its comparisons as truth values
 
@@ -99,6 +100,10 @@ def test_a_stopped_run_is_gone_on_with(
     with pytest.raises(Stopped):
         run(root, output, progress=stop_at(stage, done))
     assert not (output / "wdinfo.json").exists()
+    if stage == "copy":
+        (fault,) = validate(output).faults
+        assert (fault.kind, fault.path) == ("unfinished", str(output / ".curate" / "job.json"))
+        assert "by calling curate with the same arguments" in fault.text
 
     second = run(root, output)
 

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from daft_twinwds import read_twin_webdataset
 from daft_twinwds.errors import LayoutError, ResumeError, StorageError
+from daft_twinwds.testing import make_twin_dataset
 from daft_twinwds.tools.pack import PackProgress, PackReport, pack
 from daft_twinwds.tools.pack_output import claimed
+from daft_twinwds.tools.validate import validate
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
 Tree = Callable[[Path], dict[str, bytes]]
@@ -401,3 +404,21 @@ def test_a_part_folder_that_cannot_be_listed_is_an_error(
 
     with pytest.raises(StorageError, match=r"part_000000: cannot be listed \(Permission denied\)"):
         packed(raw, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("leaf", ["", "aspect_ratio_1_1", "aspect_ratio_1_1/duration_0_5"])
+def test_what_a_stopped_packing_left_is_no_sound_data_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, leaf: str
+) -> None:
+    root = make_twin_dataset(tmp_path / "out" / leaf, num_shards=1, samples_per_shard=2)
+    (tmp_path / "out" / "pack_plan.jsonl").touch()
+    assert validate(tmp_path / "out").is_sound, "its manifest was written, so it is finished"
+    (root / "wdinfo.json").unlink()
+
+    (fault,) = validate(tmp_path / "out").faults
+
+    assert (fault.kind, fault.path) == ("unfinished", str(tmp_path / "out" / "pack_plan.jsonl"))
+    assert "go on with it by daft-twinwds pack --resume" in fault.text
+    assert read_twin_webdataset(tmp_path / "out").count_rows() == 2
+    (message,) = [message for message in caplog.messages if "pack_plan" in message]
+    assert "is not finished" in message
