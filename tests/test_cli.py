@@ -55,6 +55,14 @@ def test_every_option_has_help() -> None:
             assert isinstance(option, click.Argument) or option.help, option.name
 
 
+def test_the_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "daft_twinwds", "--help"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("Usage: daft-twinwds [OPTIONS] COMMAND")
+
+
 def test_version_is_that_of_the_package() -> None:
     result = run("--version")
 

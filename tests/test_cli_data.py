@@ -192,3 +192,13 @@ def test_functions_refuse_urls_where_the_commands_do(
         call(root)
 
     assert {path.name for path in tmp_path.iterdir()} == {"twins"}
+
+
+def test_paths_stay_whole_in_a_pipe(tmp_path: Path) -> None:
+    root = make_twin_dataset(tmp_path / ("long" * 30), num_shards=1, samples_per_shard=2)
+    tar = root / "image" / "part_000000" / "000000.tar"
+    tar.write_bytes(tar.read_bytes()[:700])
+
+    result = run("index", root)
+
+    assert str(tar) in result.output

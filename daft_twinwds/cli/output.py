@@ -20,13 +20,15 @@ __all__ = ["print_facts", "progress_bar", "stdout_console", "storage_facts"]
 
 _PIPE_WIDTH = 100
 """Columns of a table that is not printed on a terminal."""
+_LINE = 10_000
+"""Columns where a fact, as a path, is to stay in one line."""
 
 
-def stdout_console() -> Console:
+def stdout_console(*, pipe_width: int = _PIPE_WIDTH) -> Console:
     """Return a console as wide as the terminal, or as a table needs that goes into a pipe."""
     # A shell may have closed it.
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return Console(width=None if is_terminal else _PIPE_WIDTH)
+    return Console(width=None if is_terminal else pipe_width)
 
 
 @contextmanager
@@ -58,6 +60,8 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     table = Table(show_header=False, box=None)
+    for _ in range(3):
+        table.add_column(overflow="fold")
     for name, value in facts.items():
         items = value.items() if isinstance(value, dict) else [("", value)]
         for label, item in items:
@@ -65,7 +69,7 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
                 # As `Text`, since square brackets in a path are no markup.
                 cells = (name.replace("_", " "), printable(str(label)), printable(str(item)))
                 table.add_row(*map(Text, cells))
-    stdout_console().print(table)
+    stdout_console(pipe_width=_LINE).print(table)
 
 
 def storage_facts() -> dict[str, int | float]:
