@@ -72,7 +72,9 @@ __all__ = ["pack_command"]
 @click.option("--duration-bins", metavar="0,5,10,30,inf", help="Classify videos by seconds.")
 @click.option("--keep-folders", is_flag=True, help="Sub-folders become a part of the key.")
 @click.option("--skip-doubles", is_flag=True, help="Of x.jpg and x.png take the first by name.")
-@click.option("--check", is_flag=True, help="Decode all pictures; leave out what does not decode.")
+@click.option(
+    "--check", is_flag=True, help="Decode all pictures, parse all texts; leave out what fails."
+)
 @click.option("--strict", is_flag=True, help="Leave out nothing, or write nothing.")
 @click.option("--resume", is_flag=True, help="Go on with what a killed run began.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be written.")

@@ -11,11 +11,20 @@ import pyarrow as pa
 
 from daft_twinwds.errors import SchemaError
 from daft_twinwds.query.json_arrow import parse_json
-from daft_twinwds.query.schema import Column
+from daft_twinwds.query.json_types import load_json
+from daft_twinwds.query.schema import Column, Kind
 from daft_twinwds.shards.samples import Samples
 from daft_twinwds.shards.storage import File
 
-__all__ = ["MAX_TEXT_BYTES", "ExtraFields", "OnError", "Parsed", "parse_texts", "read_texts"]
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "ExtraFields",
+    "OnError",
+    "Parsed",
+    "parse_texts",
+    "read_texts",
+    "text_fault",
+]
 
 OnError = Literal["raise", "skip"]
 ExtraFields = Literal["error", "ignore"]
@@ -120,6 +129,20 @@ def parse_texts(
             bad[row] = message
             values.append(None)
     return Parsed(values=pa.array(values, column.arrow_type), bad=bad)
+
+
+def text_fault(document: bytes, kind: Kind) -> str | None:
+    """Return why a text member could be read by no column of its kind, or None if one could."""
+    try:
+        if kind == "json":
+            load_json(document)
+        elif kind == "text":
+            _to_text(document)
+        elif kind == "integer":
+            _to_integer(_to_text(document), pa.int64())
+    except (SchemaError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def _to_text(document: bytes) -> str:

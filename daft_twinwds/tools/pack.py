@@ -52,7 +52,8 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
                                                              .../caption/part_000000/000000.tar
 
     A sample is the files of one stem, which is a file's name up to its last dot, whatever the
-    suffix and its case. Its key is the stem behind a prefix. The same files, flags and seed give
+    suffix and its case. Its key is the stem behind a prefix; the webdataset package ends keys at
+    their first dot, so that stems for it should hold none. The same files, flags and seed give
     the same tars, on every machine. Reading gives back exactly the files that were packed; what was
     not is in ``pack_report.jsonl``, one line each with the reason.
 
@@ -89,7 +90,8 @@ def pack(  # noqa: PLR0913  # the public function holds all defaults
             be those of then.
         strict: Anything but hidden files that would be left out is an error before anything is
             written.
-        check: Decode all pictures, and leave out what does not decode.
+        check: Decode all pictures and parse all texts, and leave out what fails. Whether captions
+            have the same fields and types is for `validate` to tell.
         keep_folders: Pack sub-folders of modalities, too; they become a part of the key. Else what
             lies in them is left out.
         on_double: Two files of one stem in a modality, ``x.jpg`` and ``x.png``: ``"error"``, or

@@ -11,7 +11,8 @@ import numpy as np
 from daft_twinwds.errors import DecodeError
 from daft_twinwds.pictures.byte_ranges import FIRST
 from daft_twinwds.pictures.image_header import read_header
-from daft_twinwds.query.schema import SUFFIXES_OF_MEDIUM
+from daft_twinwds.query.schema import KIND_OF_SUFFIX, SUFFIXES_OF_MEDIUM, Kind
+from daft_twinwds.query.text import MAX_TEXT_BYTES, text_fault
 from daft_twinwds.shards.local import BegunFile, LocalFile
 from daft_twinwds.tools.pack_pace import run_paced
 from daft_twinwds.tools.pack_report import LeftOut
@@ -105,13 +106,23 @@ class Classifier:
 
     def _checked(self, place: int) -> _Measures | LeftOut:
         for modality, files in self.samples.files.items():
-            suffix = files.suffixes[place]
-            if suffix is not None and suffix.lower() in _PICTURES:
+            suffix = (files.suffixes[place] or "").lower()
+            if suffix in _PICTURES:
                 try:
-                    _decode(self._path(modality, place))
+                    DecodeImage()(_content_of(self._path(modality, place)))
                 except DecodeError as error:
                     return self._left_out(place, modality, "unreadable picture", str(error))
+            elif suffix in KIND_OF_SUFFIX:
+                fault = self._text_fault(place, modality, KIND_OF_SUFFIX[suffix])
+                if fault is not None:
+                    return self._left_out(place, modality, "unreadable text", fault)
         return self._measured(place) if self.settings.is_measured else _Measures()
+
+    def _text_fault(self, place: int, modality: str, kind: Kind) -> str | None:
+        size = int(self.samples.files[modality].sizes[place])
+        if size > MAX_TEXT_BYTES:
+            return f"{size} bytes; a text of at most {MAX_TEXT_BYTES} was expected"
+        return text_fault(_content_of(self._path(modality, place)), kind)
 
     def _measured(self, place: int) -> _Measures | LeftOut:
         assert self.main is not None
@@ -160,6 +171,6 @@ def _shown_size(path: str, size: int) -> tuple[int, int]:
         return read_header(file).upright
 
 
-def _decode(path: str) -> None:
+def _content_of(path: str) -> bytes:
     with LocalFile(path) as file:
-        DecodeImage()(file.read(0, len(file)))
+        return file.read(0, len(file))

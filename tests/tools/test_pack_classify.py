@@ -14,6 +14,7 @@ import daft_twinwds
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards import local
 from daft_twinwds.testing import encode_jpeg
+from daft_twinwds.tools import pack_classify
 from daft_twinwds.tools.pack import PackProgress, PackReport, pack
 
 WriteFiles = Callable[[Mapping[str, bytes]], Path]
@@ -159,3 +160,35 @@ def test_check_looks_at_pictures_of_all_modalities_without_dividing_them(
 
     assert leaves_of(report) == {"": 1}
     assert [(item.key, item.modality) for item in report.left_out] == [("b", "depth")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "detail"),
+    [
+        pytest.param("caption/b.json", b'{"prompt":', "no readable JSON", id="cut"),
+        pytest.param("caption/b.JSON", b'{"a": 1} {"b": 2}', "no readable JSON", id="two"),
+        pytest.param("caption/b.json", b"\xff\xfe\x00", "no readable JSON", id="no-text"),
+        pytest.param("caption/b.txt", b"caf\xe9", "utf-8", id="latin-1"),
+        pytest.param("caption/b.cls", b"cat", "'cat'", id="no-integer"),
+        pytest.param("caption/b.json", b'"' + b"x" * 50 + b'"', "52 bytes; a text", id="large"),
+    ],
+)
+def test_check_finds_texts_that_cannot_be_read(
+    tmp_path: Path,
+    write_files: WriteFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: bytes,
+    detail: str,
+) -> None:
+    monkeypatch.setattr(pack_classify, "MAX_TEXT_BYTES", 50)
+    source = write_files({"image/a.jpg": jpeg(), "image/b.jpg": jpeg(), name: content})
+    write_files({"caption/a.json": b'\xef\xbb\xbf{"prompt": "x"}'})
+
+    assert pack(source, tmp_path / "fast").num_samples == 2
+    report = pack(source, tmp_path / "sure", check=True)
+
+    assert report.num_samples == 1
+    (item,) = report.left_out
+    assert (item.key, item.modality, item.reason) == ("b", "caption", "unreadable text")
+    assert detail in item.detail
