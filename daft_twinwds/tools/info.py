@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 
+from daft_twinwds.errors import SchemaError
 from daft_twinwds.query.index_use import settled_use
 from daft_twinwds.query.io_options import AnyConfig, storage_options
 from daft_twinwds.query.read import read_twin_webdataset
@@ -71,14 +72,14 @@ def info(  # noqa: PLR0913  # the public function holds all defaults
 
     Raises:
         LayoutError: The folders or manifests do not make a data set.
-        SchemaError: The texts do not make a column.
         StorageError: The data set cannot be listed, or a tar that tells what the columns are cannot
             be read.
         ValueError: An argument is none of those that it can be.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    df = read_twin_webdataset(
+    read = partial(
+        read_twin_webdataset,
         root,
         modalities,
         on_missing="null",
@@ -90,6 +91,12 @@ def info(  # noqa: PLR0913  # the public function holds all defaults
         aspect_ratios=aspect_ratios,
         io_config=io_config,
     )
+    columns: dict[str, str] = {}
+    faults: dict[str, str] = {}
+    try:
+        columns = {field.name: str(field.dtype) for field in read().schema()}
+    except SchemaError as error:
+        faults[_shown_root(root)] = f"cannot be read as it is: {error}"
     dataset = find_dataset(
         root,
         modalities=modalities,
@@ -100,7 +107,7 @@ def info(  # noqa: PLR0913  # the public function holds all defaults
         options=storage_options(io_config),
     )
     has_index = settled_use(dataset, "auto") != "off"
-    facts = ShardFacts(oddities=Counter(dataset.skipped))
+    facts = ShardFacts(oddities=Counter(dataset.skipped), faults=faults)
     leaves = []
     done = 0
     with ThreadPoolExecutor(workers or available_cpus(), "daft-twinwds-info") as pool:
@@ -119,7 +126,6 @@ def info(  # noqa: PLR0913  # the public function holds all defaults
                     num_samples=facts.num_samples - before,
                 )
             )
-    columns = {field.name: str(field.dtype) for field in df.schema()}
     made = _to_info(dataset, facts, columns)
     return replace(made, root=_shown_root(root), leaves=tuple(leaves), has_index=has_index)
 

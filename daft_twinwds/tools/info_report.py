@@ -104,7 +104,7 @@ class DatasetInfo:
     modalities: Mapping[str, ModalityInfo]
     """Column -> its members."""
     columns: Mapping[str, str]
-    """Name -> Daft type of the columns that `read_twin_webdataset` gives."""
+    """Name -> Daft type of the columns that `read_twin_webdataset` gives; none if it refuses."""
     pictures: Mapping[str, PictureInfo]
     """Column of pictures -> their sizes."""
     texts: Mapping[str, TextInfo]
@@ -116,7 +116,8 @@ class DatasetInfo:
     oddities: Mapping[str, int]
     """What was left out or odd -> how often."""
     faults: Mapping[str, str]
-    """Shard -> why something of it could not be read, and is not counted."""
+    """Shard -> why something of it could not be read, and is not counted; or the root -> why no
+    query can be made as it is."""
 
     @property
     def index_state(self) -> Literal["none", "fresh", "out of date"]:

@@ -249,6 +249,21 @@ def test_a_tar_that_cannot_be_read_is_a_fault_of_its_shard_alone(
     assert f"and {len(failing) - 5} more; --json has all" in shown(found)
 
 
+def test_texts_that_make_no_column_leave_the_rest_to_be_told(tmp_path: Path) -> None:
+    root = make_twin_dataset(tmp_path / "twins", num_shards=2, samples_per_shard=2)
+    write_tar(
+        root / "caption/part_000000/000000.tar",
+        [("id_0.json", b"[1]"), ("id_1.json", document(prompt="x"))],
+    )
+
+    found = info(root)
+
+    assert (found.num_samples, found.num_complete, found.columns) == (4, 4, {})
+    assert "declare the column's type" in found.faults[str(root)]
+    assert found.pictures["image"].formats == {"JPEG": 4}
+    assert "cannot be read as it is" in shown(found)
+
+
 def test_texts_that_cannot_be_parsed_are_a_fault_of_their_shard_alone(tmp_path: Path) -> None:
     root = make_twin_dataset(tmp_path / "twins", num_shards=2, samples_per_shard=2)
     write_tar(
