@@ -229,7 +229,7 @@ def _double_error(folder: str, doubles: Sequence[tuple[str, str]]) -> LayoutErro
     more = f", and {len(doubles) - 5} more" if len(doubles) > 5 else ""
     return LayoutError(
         f"{folder}: {pairs}{more} have the same name without their suffixes; expected one file per "
-        "sample; remove one of them, or pass on_double='skip' to take the first"
+        "sample; remove one of them, or pass on_double='skip' (--skip-doubles) to take the first"
     )
 
 

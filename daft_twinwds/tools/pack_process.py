@@ -184,7 +184,8 @@ class _Worker:
         said = self._noise.read().decode(errors="replace").strip().rpartition("\n")[2]
         return StorageError(
             f"a worker process ended early (exit code {code}; {said or 'silent'}); expected it to "
-            "live; give it more memory, or pass num_workers=1, which starts none, and resume"
+            "live; give it more memory, or pass num_workers=1 (--num-workers 1), which starts none, "
+            "and resume"
         )
 
 
@@ -199,8 +200,8 @@ def _started_worker(lock: int) -> Iterator[_Worker]:
             raise StorageError(
                 f"{sys.executable}: no worker process could be started ({error.strerror}); "
                 "expected to run Python and to write to the folder of temporary files; give this "
-                "process more memory and files, or pass num_workers=1, which starts none, and "
-                "resume"
+                "process more memory and files, or pass num_workers=1 (--num-workers 1), which "
+                "starts none, and resume"
             ) from error
         worker = _Worker(process, noise)
         with process:

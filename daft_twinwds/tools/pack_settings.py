@@ -113,8 +113,8 @@ def main_modality(settings: PackSettings, modalities: Collection[str], *, where:
         if main is None and settings.is_measured:
             raise LayoutError(
                 f"{where}: folders {found} were found; expected 'image' or 'video' to classify "
-                "samples by; name the folder in size_based_on, or pass "
-                "classify_aspect_ratio=False and no duration_bins"
+                "samples by; name the folder in size_based_on, or pass classify_aspect_ratio=False "
+                "(--no-classify-aspect-ratio) and no duration_bins"
             )
     elif main not in modalities:
         raise LayoutError(
