@@ -55,9 +55,10 @@ def write_twin_webdataset(  # noqa: PLR0913  # the public function holds all def
     """Write a DataFrame as a twin WebDataset: one folder of tars per column, and ``wdinfo.json``.
 
     Reading it gives the DataFrame back: the same keys and values, files with the same bytes;
-    numbers come back as 64 bits, images and tensors as files. No row is left out. Until everything is written and compared, all of it lies under hidden names;
-    the manifest comes last, at once. What fails or is killed leaves what was there before, or what
-    the next write into the folder removes.
+    numbers come back as 64 bits, images and tensors as files. No row is left out. Until everything
+    is written and compared, all of it lies under hidden names; the manifest comes last, at once.
+    What fails or is killed leaves what was there before, or what the next write into the folder
+    removes.
 
     What a column becomes depends on its type:
 

@@ -134,7 +134,7 @@ def test_a_shard_without_a_match_never_opens_its_pictures(root: Path) -> None:
 
     assert only_keys["__key__"] == ["id_4", "id_11"]
     assert by_caption.to_pydict()["__key__"] == ["id_4", "id_11"]
-    with pytest.raises(DaftCoreException, match=r"image/part_000000/000000\.tar"):
+    with pytest.raises(DaftCoreException, match=r"image/part_000000/00000[02]\.tar"):
         daft_twinwds.read_twin_webdataset(root, schema={"image": daft.DataType.file()}).collect()
 
 
