@@ -161,8 +161,9 @@ def _are_plain(names: pa.StringArray) -> bool:
     for start in range(0, len(data), _PIECE):
         # One byte more, for what follows a slash at the border; the last name ends with no slash.
         piece = data[start : start + _PIECE + 1]
-        after_slashes = piece[np.flatnonzero(piece[:-1] == _SLASH) + 1]
-        if _any_of(after_slashes, _DOT, _SLASH) or _any_of(piece, _BACKSLASH, _NUL):
+        # A dot and a slash differ in one bit.
+        bad_pairs = (piece[:-1] == _SLASH) & ((piece[1:] | _DOT ^ _SLASH) == _SLASH)
+        if bad_pairs.any() or _any_of(piece, _BACKSLASH, _NUL):
             return False
     return True
 
