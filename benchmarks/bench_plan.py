@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+from resident import resident
 
 from daft_twinwds.partition import Partition
 from daft_twinwds.shards.manifest import read_manifest
@@ -76,20 +77,15 @@ def plan(path: str) -> tuple[Any, list[str]]:
     return manifest, manifest.names.take(pa.array(numbers)).to_pylist()
 
 
-def resident_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) * 1024
-
-
 def measure(way: str, path: str, warm_up: str) -> None:
     """Print seconds and memory; imports, clients and allocators are there before the clock runs."""
     work = {"objects": plan_by_objects, "ours": plan}[way]
     work(warm_up)
-    before = resident_bytes()
+    before = resident()
     start = process_time()
     held, names = work(path)
     seconds = process_time() - start
-    print(json.dumps([seconds, resident_bytes() - before, len(names), names[:NAMES_SHOWN]]))
+    print(json.dumps([seconds, resident() - before, len(names), names[:NAMES_SHOWN]]))
     del held
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from daft_twinwds.cli.output import print_facts, progress_bar
-from daft_twinwds.cli.types import FOLDER, MEBIBYTES
+from daft_twinwds.cli.types import MEBIBYTES, PLACE
 from daft_twinwds.tools.pack import pack
 from daft_twinwds.tools.pack_report import PackProgress
 
@@ -13,8 +13,8 @@ __all__ = ["pack_command"]
 
 
 @click.command(name="pack")
-@click.argument("input_dir", type=FOLDER, metavar="INPUT")
-@click.argument("output_dir", type=FOLDER, metavar="OUTPUT")
+@click.argument("input_dir", type=PLACE, metavar="INPUT")
+@click.argument("output_dir", type=PLACE, metavar="OUTPUT")
 @click.option("--modality", "modalities", multiple=True, help="Folder to pack. [default: all]")
 @click.option("--optional", multiple=True, help="Folder that a sample may lack.")
 @click.option(

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 from typing_extensions import override
 
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of, shown
+from daft_twinwds.shards.urls import required_local
 
-__all__ = ["FILE", "FOLDER", "MEBIBYTES", "PLACE"]
+__all__ = ["FILE", "MEBIBYTES", "PLACE"]
 
 
 class _Place(click.ParamType[str]):
@@ -23,14 +23,6 @@ class _Place(click.ParamType[str]):
         if not value:
             self.fail("an empty path; expected the path or URL of a folder", param, ctx)
         return str(value)
-
-
-class _LocalFolder(_Place):
-    """A folder of this machine."""
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return _local(self, super().convert(value, param, ctx), param, ctx)
 
 
 class _Mebibytes(click.ParamType[int]):
@@ -61,18 +53,13 @@ class _File(click.Path):
     ) -> Any:
         if Path(value).name in ("", ".."):
             self.fail(f"{str(value)!r} names no file; expected one to write", param, ctx)
-        return super().convert(_local(self, str(value), param, ctx), param, ctx)
-
-
-def _local(
-    kind: click.ParamType[Any], value: str, param: click.Parameter | None, ctx: click.Context | None
-) -> str:
-    if is_url(value):
-        kind.fail(f"{shown(value)} is a URL; expected a local path", param, ctx)
-    return local_path(value) if scheme_of(value) == "file" else value
+        try:
+            path = required_local("path", str(value), cure="copy the file to the store")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(path, param, ctx)
 
 
 PLACE: Final = _Place()
-FOLDER: Final = _LocalFolder()
 FILE: Final = _File(dir_okay=False, path_type=Path)
 MEBIBYTES: Final = _Mebibytes()

@@ -26,7 +26,7 @@ from daft_twinwds.shards.samples import split_name
 from daft_twinwds.shards.storage import File, open_file, shown
 from daft_twinwds.shards.tar import read_members
 from daft_twinwds.shards.trees import is_tar
-from daft_twinwds.shards.urls import Url, is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import Url, is_url, local_path
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -212,9 +212,7 @@ def is_below(path: str, folder: str) -> bool:
         return False
     if is_url(path):
         return _plain(path).startswith(f"{_plain(folder)}/")
-    if scheme_of(path) == "file":
-        path = local_path(path)
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    return Path(os.path.realpath(local_path(path))).is_relative_to(os.path.realpath(folder))
 
 
 def _plain(url: str) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from daft_twinwds.errors import AlignmentError, LayoutError, SchemaError
 from daft_twinwds.query.schema import kind_of
 from daft_twinwds.query.sink_columns import OutColumn
-from daft_twinwds.query.sink_shards import DIGEST, StagedShard, digest_of
+from daft_twinwds.query.sink_shards import DIGEST, StagedShard, digest_of, double_key_error
 from daft_twinwds.shards.enclosing import require_outside
 from daft_twinwds.shards.manifest import MANIFEST_NAME, Manifest
 from daft_twinwds.shards.samples import Samples, read_samples
@@ -210,11 +210,7 @@ def _check_unique(
             f"sample {key!r}: is in {places[0]} already; expected keys that the data set does not "
             "have yet; leave such rows out of what is appended"
         )
-    raise AlignmentError(
-        f"sample {key!r}: two rows have this key; expected each once; put what "
-        "tells them apart into __key__, as their shard's name, or leave copies out by "
-        "df.drop_duplicates"
-    )
+    raise double_key_error(key)
 
 
 def _double_of(digests: Sequence[bytes]) -> bytes | None:

@@ -19,7 +19,14 @@ from daft_twinwds.shards.samples import split_name
 from daft_twinwds.shards.tar_write import TarWriter, name_fault
 from daft_twinwds.shards.write_target import WriteTarget
 
-__all__ = ["DIGEST", "OutPolicy", "StagedShard", "digest_of", "write_shards"]
+__all__ = [
+    "DIGEST",
+    "OutPolicy",
+    "StagedShard",
+    "digest_of",
+    "double_key_error",
+    "write_shards",
+]
 
 DIGEST: Final = 16
 """Bytes that stand for a key where all keys are compared; no two keys share theirs by chance."""
@@ -55,6 +62,14 @@ class StagedShard:
     """Bytes of each tar, by modality."""
     suffixes: tuple[frozenset[str], ...]
     """Suffixes in each tar, by modality."""
+
+
+def double_key_error(key: str | None) -> AlignmentError:
+    """Return the error for two rows of one key."""
+    return AlignmentError(
+        f"sample {key!r}: two rows have this key; expected each once; put what tells them apart "
+        "into __key__, as their shard's name, or leave copies out by df.drop_duplicates"
+    )
 
 
 def digest_of(key: str) -> bytes:
@@ -209,11 +224,7 @@ class _OpenShard:
         """Write a sample's members."""
         digest = digest_of(key)
         if digest in self._digests:
-            raise AlignmentError(
-                f"sample {key!r}: two rows have this key; expected each once; put what "
-                "tells them apart into __key__, as their shard's name, or leave copies out by "
-                "df.drop_duplicates"
-            )
+            raise double_key_error(key)
         self._digests[digest] = None
         for tar, payload, suffixes in zip(self._tars, sample, self._suffixes, strict=True):
             if payload is not None:

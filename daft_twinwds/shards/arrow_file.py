@@ -8,7 +8,7 @@ from daft_twinwds.pictures.byte_ranges import RangeFile
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.storage import File, open_file
 from daft_twinwds.shards.tar_state import TarState
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url, local_path
 
 __all__ = ["ArrowFile"]
 
@@ -36,7 +36,7 @@ class ArrowFile:
             self._ranges = _Ranges(open_file(path, options, version=version))
             self.source = pa.PythonFile(RangeFile(self._ranges), mode="r")
         else:
-            self.source = pa.OSFile(local_path(path) if scheme_of(path) == "file" else path)
+            self.source = pa.OSFile(local_path(path))
 
     def hold(self, start: int, stop: int) -> None:
         """Read a range of a remote file at once, for reads of its parts to be served from.

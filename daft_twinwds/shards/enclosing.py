@@ -67,7 +67,8 @@ def _iter_leaves(folder: str) -> Iterator[str]:
         if child.name.startswith(CLASSES):
             entries = _entries(child.path)
             names = {entry.name for entry in entries}
-            is_leaf = MANIFEST_NAME in names or any(_is_modality(entry.path) for entry in entries)
+            folders = (_entries(entry.path) for entry in entries)
+            is_leaf = MANIFEST_NAME in names or any(map(_is_modality, folders))
             if is_leaf or next(_iter_leaves(child.path), None) is not None:
                 yield child.path
 
@@ -77,18 +78,19 @@ def _iter_neighbours(new: Path) -> Iterator[str]:
     for child in _entries(str(new.parent)):
         if child.name.startswith(".") or child.name == new.name:
             continue
-        if any(entry.name == MANIFEST_NAME for entry in _entries(child.path)):
+        entries = _entries(child.path)
+        if any(entry.name == MANIFEST_NAME for entry in entries):
             continue
-        if _is_modality(child.path):
+        if _is_modality(entries):
             yield child.path
 
 
-def _is_modality(folder: str) -> bool:
-    """Return whether a folder has part folders of tars.
+def _is_modality(entries: list["os.DirEntry[str]"]) -> bool:
+    """Return whether a folder of these entries has part folders of tars.
 
     One with nothing but tars in it is just as likely some other download.
     """
-    parts = (entry for entry in _entries(folder) if entry.name.startswith(_PART))
+    parts = (entry for entry in entries if entry.name.startswith(_PART))
     return any(_has_tars(_entries(part.path)) for part in parts)
 
 

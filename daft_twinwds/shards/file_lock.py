@@ -11,7 +11,7 @@ from typing import Final
 
 from daft_twinwds.errors import LayoutError
 
-__all__ = ["file_lock"]
+__all__ = ["file_lock", "new_folders"]
 
 _PAUSE: Final = 0.02
 _TRIES: Final = 20
@@ -49,6 +49,18 @@ def file_lock(
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_folders(folder: Path) -> Iterator[None]:
+    """Remove a folder and those above it at the end that were not there before and are empty."""
+    new = [above for above in (folder, *folder.parents) if not above.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # those that hold something stay
+            for above in new:
+                above.rmdir()
 
 
 def _held(path: Path) -> int | None:

@@ -128,6 +128,12 @@ class ShardEntry:
     stats: Mapping[tuple[str, ...], LeafStats] = field(default_factory=dict)
     """Path of a column or of a field below it -> its values."""
 
+    @property
+    def text_fault(self) -> str | None:
+        """Why the texts of a tar, the last of such, are not in the rows."""
+        faults = [tar.text_fault for tar in self.tars.values() if tar is not None]
+        return next(filter(None, reversed(faults)), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSummary:

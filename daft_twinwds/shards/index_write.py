@@ -27,7 +27,7 @@ from daft_twinwds.shards.index_format import (
 )
 from daft_twinwds.shards.new_file import new_file
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url, local_path
 
 __all__ = ["index_schema", "write_index", "write_index_to"]
 
@@ -87,7 +87,7 @@ def write_index(
         StorageError: The folder cannot be written to.
     """
     if not is_url(path):
-        with new_file(local_path(path) if scheme_of(path) == "file" else path) as file:
+        with new_file(local_path(path)) as file:
             write_index_to(file, summary, schema, rows_of)
         return
     with tempfile.TemporaryFile() as file:

@@ -106,9 +106,8 @@ def find_dataset(
         logger.warning("%s: tars without a %s are not read", ", ".join(strays), MANIFEST_NAME)
         skipped[_NO_MANIFEST] = len(strays)
     opened = open_leaves(leaf_folders, wanted, by_column)
-    begun = {unfinished(leaf.root) for leaf in opened if leaf.manifest is None}
-    for path_of_work, text in sorted(filter(None, begun)):
-        logger.warning("%s: %s; what is there is read", path_of_work, text)
+    for file, text in unfinished(leaf.root for leaf in opened if leaf.manifest is None):
+        logger.warning("%s: %s; what is there is read", file, text)
     columns = tuple(opened[0].modalities)
     for leaf in opened[1:]:
         _require_same_columns(leaf, opened[0])

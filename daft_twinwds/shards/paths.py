@@ -193,7 +193,7 @@ def require_text(folder: str) -> None:
 
 
 def _absolute(item: str) -> str:
-    text = local_path(item) if scheme_of(item) == "file" else item
+    text = local_path(item)
     if "\0" in text:
         raise ValueError(f"a path must hold no NUL, got {item!r}")
     try:

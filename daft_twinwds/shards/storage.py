@@ -14,7 +14,7 @@ from daft_twinwds.shards.local import LocalFile
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.stats import StorageStats, storage_stats
 from daft_twinwds.shards.tar_walk import Bytes
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of, shown
+from daft_twinwds.shards.urls import is_url, local_path, shown
 
 __all__ = [
     "ENVIRONMENT",
@@ -101,7 +101,7 @@ def open_file(
         from daft_twinwds.shards.remote import RemoteFile
 
         return RemoteFile(path, options, version=version)
-    return LocalFile(local_path(path) if scheme_of(path) == "file" else path)
+    return LocalFile(local_path(path))
 
 
 def read_range(

@@ -9,7 +9,7 @@ from typing import Final
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
 from daft_twinwds.shards.storage import MissingObjectError
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url, local_path
 
 __all__ = ["DIGEST_BYTES", "TarState", "settled_state_of", "state_of"]
 
@@ -60,7 +60,7 @@ def state_of(path: str, options: StorageOptions = ENVIRONMENT) -> TarState | Non
     """
     if is_url(path):
         return _remote_state(path, options)
-    local = local_path(path) if scheme_of(path) == "file" else path
+    local = local_path(path)
     try:
         status = Path(local).stat()
     except (FileNotFoundError, NotADirectoryError):

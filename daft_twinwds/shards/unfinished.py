@@ -1,6 +1,7 @@
 """What was begun to be written and has not been finished: readers would take it for all there is."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +21,16 @@ _CURES: Final = {
 }
 
 
-def unfinished(leaf: str) -> tuple[str, str] | None:
-    """Return what shows that a leaf without a manifest is not finished, and what to do.
+def unfinished(leaves: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the files that show that leaves without a manifest are not finished, and what to do.
 
     Args:
-        leaf: Its folder, or URL; nothing is written to URLs piece by piece.
+        leaves: Their folders, or URLs; nothing is written to URLs piece by piece.
     """
+    return sorted(set(filter(None, map(_unfinished, leaves))))
+
+
+def _unfinished(leaf: str) -> tuple[str, str] | None:
     if is_url(leaf):
         return None
     root = Path(leaf)

@@ -137,15 +137,17 @@ def required_local(name: str, path: str, *, cure: str) -> str:
     """
     if is_url(path):
         raise ValueError(f"{name}: {shown(path)} is a URL; expected a local path; {cure}")
-    return local_path(path) if scheme_of(path) == "file" else path
+    return local_path(path)
 
 
 def local_path(url: str) -> str:
-    """Return the path that a ``file://`` URL means.
+    """Return the path that a ``file://`` URL means; anything else as it is.
 
     Raises:
         StorageError: It names another machine.
     """
+    if scheme_of(url) != "file":
+        return url
     rest = url.partition("://")[2]
     host, slash, path = rest.partition("/")
     if host.lower() not in ("", "localhost") or not slash:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from daft_twinwds.errors import LayoutError, StorageError
-from daft_twinwds.shards.file_lock import file_lock
+from daft_twinwds.shards.file_lock import file_lock, new_folders
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.new_file import new_file, sync_folder
 from daft_twinwds.shards.options import ENVIRONMENT, StorageOptions
@@ -180,31 +180,25 @@ class LocalFolder:
     def hold(self, staging: str) -> Iterator[None]:
         """See `WriteFolder.hold`; a folder that nothing was written to goes again."""
         path, lock = self._at(staging), self._at(_WRITER)
-        made = [folder for folder in path.parents if not folder.exists()]
-        try:
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(
-                        file_lock(
-                            lock,
-                            where=self.path,
-                            doing="is writing a data set into this folder",
-                            cure="wait for it, or write elsewhere",
-                        )
+        with new_folders(Path(self.path)), ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    file_lock(
+                        lock,
+                        where=self.path,
+                        doing="is writing a data set into this folder",
+                        cure="wait for it, or write elsewhere",
                     )
-                    path.mkdir()
-                    (path / LOCK).touch()
-                except OSError as error:
-                    raise self._unusable(error) from error
-                try:
-                    yield
-                finally:
-                    with suppress(OSError):  # a lock file that stays is in nobody's way
-                        lock.unlink()
-        finally:
-            with suppress(OSError):  # those that hold something stay
-                for folder in made:
-                    folder.rmdir()
+                )
+                path.mkdir()
+                (path / LOCK).touch()
+            except OSError as error:
+                raise self._unusable(error) from error
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # a lock file that stays is in nobody's way
+                    lock.unlink()
 
     def is_left(self, staging: str) -> bool:
         """See `WriteFolder.is_left`; it is asked while the folder is held, which no other can be."""

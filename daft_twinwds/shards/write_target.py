@@ -58,8 +58,7 @@ class WriteTarget:
             LayoutError: The path is not UTF-8.
             ValueError: Nothing can be written to such a URL.
         """
-        if scheme_of(path) == "file":
-            path = local_path(path)
+        path = local_path(path)
         token = uuid.uuid4().hex
         if not is_url(path):
             place = Place.of(path, options)

@@ -14,7 +14,7 @@ from daft_twinwds.query.sink_files import is_below
 from daft_twinwds.query.text import ExtraFields, OnError
 from daft_twinwds.shards.align import OnMissing
 from daft_twinwds.shards.samples import KeySplit
-from daft_twinwds.shards.urls import is_url, shown
+from daft_twinwds.shards.urls import required_local
 from daft_twinwds.tools.curate_look import Duplicates
 from daft_twinwds.tools.curate_place import CurationFolder
 from daft_twinwds.tools.curate_report import (
@@ -183,10 +183,9 @@ def _check_at_least_1(name: str, value: object) -> None:
 
 
 def _folder_of(output: PathLike) -> CurationFolder:
-    path = absolute(output)
-    if is_url(path):
-        raise ValueError(
-            f"output: {shown(path)} is a URL; expected a local folder (on a cluster one that all "
-            "nodes share), as an unfinished run is gone on with there; copy the result to the store"
-        )
+    cure = (
+        "on a cluster one that all nodes share, as an unfinished run is gone on with there; copy the "
+        "result to the store"
+    )
+    path = required_local("output", os.fspath(output), cure=cure)
     return CurationFolder(path=os.path.realpath(path))

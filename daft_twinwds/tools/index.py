@@ -244,9 +244,8 @@ class _Build:
                 self.num_rows += entry.num_rows
                 if entry.fault is not None:
                     self.not_indexed[url] = entry.fault
-                for tar in filter(None, entry.tars.values()):
-                    if tar.text_fault is not None:
-                        self.texts_left_out[url] = tar.text_fault
+                if entry.text_fault is not None:
+                    self.texts_left_out[url] = entry.text_fault
             self._step(url, is_read=False)
 
 

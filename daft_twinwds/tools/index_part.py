@@ -255,8 +255,6 @@ def _outcome(
     outcomes = []
     for item in found:
         entry = None if item.failure is not None else entries[item.shard.name]
-        tars = () if entry is None else entry.tars.values()
-        text_faults = [tar.text_fault for tar in tars if tar is not None and tar.text_fault]
         outcomes.append(
             ShardOutcome(
                 url=item.shard.url,
@@ -265,7 +263,7 @@ def _outcome(
                 unreadable_pictures=item.unreadable_pictures,
                 failure=item.failure,
                 not_indexed=None if entry is None else entry.fault,
-                text_left_out=text_faults[-1] if text_faults else None,
+                text_left_out=None if entry is None else entry.text_fault,
             )
         )
     return PartOutcome(shards=outcomes, is_written=is_written)

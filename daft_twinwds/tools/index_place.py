@@ -9,7 +9,7 @@ from pathlib import Path
 from daft_twinwds.errors import StorageError
 from daft_twinwds.shards.file_lock import file_lock
 from daft_twinwds.shards.index_format import INDEX_FOLDER
-from daft_twinwds.shards.urls import is_url, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url, local_path
 
 __all__ = ["absolute", "index_folder", "remove_others"]
 
@@ -22,7 +22,7 @@ def absolute(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if is_url(text):
         return text
-    return str(Path(local_path(text) if scheme_of(text) == "file" else text).absolute())
+    return str(Path(local_path(text)).absolute())
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def index_folder(root: str) -> Iterator[tuple[Path | None, Path]]:
         with tempfile.TemporaryDirectory() as temporary:
             yield None, Path(temporary)
         return
-    folder = Path(local_path(root) if scheme_of(root) == "file" else root) / INDEX_FOLDER
+    folder = Path(local_path(root)) / INDEX_FOLDER
     stage = folder / _STAGE
     with ExitStack() as stack:
         try:

@@ -78,23 +78,22 @@ def info(  # noqa: PLR0913  # the public function holds all defaults
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    read = partial(
-        read_twin_webdataset,
-        root,
-        modalities,
-        on_missing="null",
-        on_error="skip",
-        extra_fields="ignore",
-        key_split=key_split,
-        include=include,
-        exclude=exclude,
-        aspect_ratios=aspect_ratios,
-        io_config=io_config,
-    )
     columns: dict[str, str] = {}
     faults: dict[str, str] = {}
     try:
-        columns = {field.name: str(field.dtype) for field in read().schema()}
+        df = read_twin_webdataset(
+            root,
+            modalities,
+            on_missing="null",
+            on_error="skip",
+            extra_fields="ignore",
+            key_split=key_split,
+            include=include,
+            exclude=exclude,
+            aspect_ratios=aspect_ratios,
+            io_config=io_config,
+        )
+        columns = {field.name: str(field.dtype) for field in df.schema()}
     except SchemaError as error:
         faults[_shown_root(root)] = f"cannot be read as it is: {error}"
     dataset = find_dataset(

@@ -7,7 +7,7 @@ from typing import Final
 
 from daft_twinwds.errors import LayoutError, StorageError
 from daft_twinwds.shards.enclosing import require_outside
-from daft_twinwds.shards.file_lock import file_lock
+from daft_twinwds.shards.file_lock import file_lock, new_folders
 from daft_twinwds.shards.paths import require_text
 from daft_twinwds.shards.unfinished import PLAN_NAME
 from daft_twinwds.tools.pack_report import REPORT_NAME
@@ -79,25 +79,19 @@ def claimed(output: Path) -> Iterator[int]:
         LayoutError: Another packing holds the folder.
         StorageError: The folder cannot be made or locked.
     """
-    made = [folder for folder in (output, *output.parents) if not folder.exists()]
     path = output / _LOCK_NAME
-    try:
-        with ExitStack() as stack:
-            try:
-                lock = stack.enter_context(_locked(path, patience=_PATIENCE))
-            except OSError as error:
-                raise _unusable(output, error) from error
-            try:
-                yield lock
-            finally:
-                stack.close()
-                # Workers that were not waited for, as two interrupts can bring about, hold it still.
-                with suppress(LayoutError, FileNotFoundError), _locked(path, patience=0):
-                    path.unlink()
-    finally:
-        with suppress(OSError):  # those that hold something stay
-            for folder in made:
-                folder.rmdir()
+    with new_folders(output), ExitStack() as stack:
+        try:
+            lock = stack.enter_context(_locked(path, patience=_PATIENCE))
+        except OSError as error:
+            raise _unusable(output, error) from error
+        try:
+            yield lock
+        finally:
+            stack.close()
+            # Workers that were not waited for, as two interrupts can bring about, hold it still.
+            with suppress(LayoutError, FileNotFoundError), _locked(path, patience=0):
+                path.unlink()
 
 
 def _locked(path: Path, *, patience: float) -> AbstractContextManager[int]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from daft_twinwds.errors import LayoutError
 from daft_twinwds.shards.manifest import MANIFEST_NAME
 from daft_twinwds.shards.manifest_correct import correct_manifest
-from daft_twinwds.shards.urls import is_url, join, local_path, scheme_of
+from daft_twinwds.shards.urls import is_url, join, local_path
 from daft_twinwds.tools.validate_layout import Layout
 from daft_twinwds.tools.validate_report import Findings
 
@@ -72,7 +72,7 @@ def fix_manifests(
     for found, numbers in zip(layout.leaves, counts, strict=True):
         if found.manifest is not None:
             root = found.leaf.root
-            local = local_path(root) if scheme_of(root) == "file" else root
+            local = local_path(root)
             if correct_manifest(local, counts=numbers.tolist()):
                 fixed.append(join(root, MANIFEST_NAME))
     findings.forget(_MENDED)

@@ -111,9 +111,8 @@ def find_layout(
     columns = tuple(dict.fromkeys(column for leaf in opened for column in leaf.modalities))
     if opened:
         require_known_columns(by_column, columns)
-    begun = {unfinished(leaf.root) for leaf in opened if leaf.manifest is None}
-    for place, text in sorted(filter(None, begun)):
-        findings.add(Fault(kind="unfinished", path=place, text=text))
+    for file, text in unfinished(leaf.root for leaf in opened if leaf.manifest is None):
+        findings.add(Fault(kind="unfinished", path=file, text=text))
     for leaf in opened:
         for fault in _faults_of(leaf, opened[0]):
             findings.add(fault)

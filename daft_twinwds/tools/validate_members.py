@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from daft_twinwds.errors import DecodeError, SchemaError
+from daft_twinwds.errors import DecodeError
 from daft_twinwds.pictures.image_header import check_claims
-from daft_twinwds.query.json_types import load_json
 from daft_twinwds.query.picture_info import iter_headers
 from daft_twinwds.query.schema import Column, kind_of, media_of
-from daft_twinwds.query.text import MAX_TEXT_BYTES, ExtraFields, parse_texts, read_texts
+from daft_twinwds.query.text import MAX_TEXT_BYTES, ExtraFields, parse_texts, read_texts, text_fault
 from daft_twinwds.shards.samples import Samples
 from daft_twinwds.shards.storage import File
 from daft_twinwds.tools.validate_report import Kind
@@ -120,10 +119,9 @@ def bad_pictures(
 
 def _no_json(documents: Sequence[bytes], places: Sequence[int]) -> Iterator[BadMember]:
     for place, document in zip(places, documents, strict=True):
-        try:
-            load_json(document)
-        except SchemaError as error:
-            yield BadMember(place, "bad text", str(error))
+        fault = text_fault(document, "json")
+        if fault is not None:
+            yield BadMember(place, "bad text", fault)
 
 
 def _unfit(

@@ -205,11 +205,8 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
     def _warn_of_unequal_steps(self, partition: Partition) -> None:
         if partition.rank or partition.worker:
             return  # once over all processes
-        most, least = (
-            sum(self._num_steps(replace(partition, rank=rank, worker=worker)) for worker in workers)
-            for workers in [range(partition.num_workers)]
-            for rank in (0, partition.world_size - 1)
-        )
+        most = self._num_steps(partition)
+        least = self._num_steps(replace(partition, rank=partition.world_size - 1))
         if most > least:
             logger.warning(
                 "rank 0 gets %d batches, rank %d gets %d: where ranks wait for each other in every "
@@ -220,7 +217,10 @@ class TwinIterDataset(IterableDataset[dict[str, Any]]):
             )
 
     def _num_steps(self, partition: Partition) -> int:
-        return -(-len(partition.slice_of(len(self.selection))) // (self._batch_size or 1))
+        """Return how many batches or samples all workers of a rank give."""
+        workers = (replace(partition, worker=worker) for worker in range(partition.num_workers))
+        rows = (len(worker.slice_of(len(self.selection))) for worker in workers)
+        return sum(-(-number // (self._batch_size or 1)) for number in rows)
 
     def _reader(self) -> Partition:
         info = get_worker_info()
